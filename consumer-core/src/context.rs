@@ -1,0 +1,112 @@
+//! What a handler is lent.
+
+use tokio_util::sync::CancellationToken;
+
+use crate::delivery::{Delivery, Headers, Position};
+use crate::event_key::EventKey;
+use crate::store::{Store, StoreError, Unit};
+
+/// The unit of work as one handler sees it, and what is known of its event.
+#[derive(Debug)]
+pub struct Context<'u, S: Store> {
+    pub(crate) unit: &'u mut S::Unit,
+    pub(crate) staged: &'u mut Staged<S::Row>,
+    pub(crate) delivery: &'u Delivery,
+    pub(crate) event_key: &'u EventKey,
+    pub(crate) attempt: u32,
+    pub(crate) cancelled: &'u CancellationToken,
+    /// Set once the handler has had the connection: its writes can then only be undone by the
+    /// database.
+    pub(crate) took_db: bool,
+}
+
+impl<S: Store> Context<'_, S> {
+    /// Lends the transaction's connection, after writing what this unit has staged so far, so that
+    /// SQL sees every earlier event of the unit.
+    ///
+    /// For `sqlx`, pass it on as `&mut *cx.db().await?`, or straight to `execute`. A statement that
+    /// fails leaves PostgreSQL's transaction aborted: to go on after an expected error, run it in a
+    /// nested transaction (`cx.db().await?.begin().await?`, a savepoint).
+    ///
+    /// # Errors
+    /// When a staged row cannot be written; pass it on with `?`.
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: dropping the future spoils the unit, which is rolled back.
+    pub async fn db(&mut self) -> Result<&mut S::Connection, StoreError> {
+        self.took_db = true;
+        self.staged.write_to(self.unit).await?;
+        Ok(self.unit.connection())
+    }
+
+    /// Hands a row to the unit of work, which writes all rows of a table at once: before
+    /// [`Context::db`] lends the connection, and before the commit.
+    pub fn stage(&mut self, row: S::Row) {
+        self.staged.rows.push(row);
+    }
+
+    /// The event key: the tenant, and the id that the producer chose.
+    pub fn event_key(&self) -> &EventKey {
+        self.event_key
+    }
+
+    /// Which attempt this is, from 1. Attempts that were nobody's fault (outages, deadlocks, stops)
+    /// are not counted.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Where this delivery sits: informative, never an identity.
+    pub fn position(&self) -> &Position {
+        &self.delivery.position
+    }
+
+    /// The headers or attributes it came with.
+    pub fn headers(&self) -> &Headers {
+        &self.delivery.headers
+    }
+
+    /// The record key, where the broker has one.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.delivery.key.as_deref()
+    }
+
+    /// The producer's W3C trace context, as the `traceparent` header carries it.
+    pub fn trace_parent(&self) -> Option<&str> {
+        std::str::from_utf8(self.delivery.headers.get("traceparent")?).ok()
+    }
+
+    /// Cancelled when the consumer stops or the partition is taken away: a handler that works for
+    /// long can look at it, and give up early with an error. It charges nobody.
+    pub fn cancelled(&self) -> &CancellationToken {
+        self.cancelled
+    }
+}
+
+/// Rows that wait to be written, in event order.
+#[derive(Debug)]
+pub(crate) struct Staged<R> {
+    rows: Vec<R>,
+}
+
+impl<R: Send> Staged<R> {
+    pub(crate) fn new() -> Self {
+        Self { rows: Vec::new() }
+    }
+
+    /// How many wait: what [`Staged::truncate`] takes to drop a later event's rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.rows.truncate(len);
+    }
+
+    pub(crate) async fn write_to<U: Unit<Row = R>>(&mut self, unit: &mut U) -> Result<(), StoreError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        unit.write(std::mem::take(&mut self.rows)).await
+    }
+}

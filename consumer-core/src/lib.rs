@@ -1,0 +1,25 @@
+//! The runtime of oneffect: at-least-once delivery, exactly-once effect.
+//!
+//! This crate holds the words, the traits and the consumer; it names no broker and no database.
+//! Use the facade crate `oneffect`, which adds those.
+
+mod context;
+mod dead_letter;
+mod decode;
+mod delivery;
+mod event_key;
+mod handler;
+mod source;
+mod store;
+
+pub use context::Context;
+pub use dead_letter::{DeadLetter, DeadLetterKind};
+pub use decode::{Decode, DecodeError, Raw};
+pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
+pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use handler::{
+    Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, error_chain,
+    handler_fn, reject,
+};
+pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
+pub use store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError, Unit, Verdict};
