@@ -11,6 +11,8 @@ mod event_key;
 mod handler;
 mod source;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use context::Context;
 pub use dead_letter::{DeadLetter, DeadLetterKind};
