@@ -4,6 +4,12 @@
 //! time. The doubles are strict where the real ones are forgiving: what a runtime must never do
 //! panics here.
 
+mod memory_log;
+mod memory_message;
+mod memory_queue;
 mod memory_store;
 
+pub use memory_log::{MemberId, MemoryLog, MemoryLogSource};
+pub use memory_message::MemoryMessage;
+pub use memory_queue::{MemoryQueue, MemoryQueueSource};
 pub use memory_store::{MemoryConnection, MemoryError, MemoryRow, MemoryStore, MemoryUnit};
