@@ -5,11 +5,14 @@
 //! panics here.
 
 mod memory_log;
-mod memory_message;
 mod memory_queue;
 mod memory_store;
+mod message;
+pub mod source_contract;
+mod unreliable;
 
 pub use memory_log::{MemberId, MemoryLog, MemoryLogSource};
-pub use memory_message::MemoryMessage;
 pub use memory_queue::{MemoryQueue, MemoryQueueSource};
 pub use memory_store::{MemoryConnection, MemoryError, MemoryRow, MemoryStore, MemoryUnit};
+pub use message::Message;
+pub use unreliable::{Call, Fault, Injected, InjectedError, Unreliable, UnreliableUnit};

@@ -1,0 +1,3 @@
+//! The contract suites on the doubles.
+
+mod memory;
