@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
@@ -164,18 +165,20 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         let mut released = Vec::new();
         for delivery in deliveries {
             let assignment = delivery.assignment;
-            let Some(held) = self.assignments.get(&assignment) else {
-                dropped += 1;
-                continue;
-            };
             if self.stop.is_some() {
                 released.push(Settlement {
                     assignment,
                     tag: delivery.tag,
-                    settle: Settle::Release(std::time::Duration::ZERO),
+                    settle: Settle::Release(Duration::ZERO),
                 });
                 continue;
             }
+            // What was on its way when its assignment ended is not begun.
+            let held = self.assignments.get(&assignment);
+            let Some(held) = held.filter(|held| !held.cancelled.is_cancelled()) else {
+                dropped += 1;
+                continue;
+            };
             let item = Arc::new(Item {
                 key: self.config.event_id.identify(&delivery),
                 bytes: delivery.size(),

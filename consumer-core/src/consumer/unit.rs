@@ -1,6 +1,8 @@
 //! One batch in one transaction: the first run, and what follows when it fails.
 
 mod exhausted;
+mod handle;
+mod progress;
 mod run;
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use tracing::warn;
 
-use super::run::log_dead_letter;
+use super::progress::log_dead_letter;
 use super::{Again, Batch, End, Workshop};
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};

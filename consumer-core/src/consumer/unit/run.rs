@@ -1,19 +1,17 @@
 //! One run of a batch: claim, handle, record, commit.
 
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use futures::FutureExt;
-use tracing::{Instrument, debug, debug_span, error, warn};
+use tracing::{Instrument, debug, debug_span};
 
+use super::handle::Handled;
+use super::progress::Progress;
 use super::{Batch, Workshop};
 use crate::consumer::item::{Fate, Item};
-use crate::context::{Context, Staged};
-use crate::dead_letter::{DeadLetter, DeadLetterKind};
+use crate::dead_letter::DeadLetterKind;
 use crate::decode::Decode;
 use crate::event_key::EventKey;
-use crate::handler::{Handler, Outcome, error_chain};
+use crate::handler::{Handler, error_chain};
 use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit, Verdict};
 use crate::telemetry::{PROCESS, TARGET};
 
@@ -43,23 +41,6 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// What a run has found out so far, and has yet to write.
-struct Progress<R> {
-    fates: Vec<Fate>,
-    staged: Staged<R>,
-    unclaim: Vec<EventKey>,
-    outcomes: Vec<(EventKey, Settled)>,
-    letters: Vec<DeadLetter>,
-    forget: Vec<EventKey>,
-    /// Lanes of the batch in which an event has failed: nothing later of them may run.
-    blocked: Vec<usize>,
-    /// The unit holds claims or letters, so it must commit.
-    dirty: bool,
-    undone: bool,
-    /// Attempts charged to the event handled last.
-    prior: u32,
-}
-
 /// What is known of an event before its handler runs.
 enum Judged<'i, E> {
     Handle {
@@ -68,14 +49,6 @@ enum Judged<'i, E> {
         event: E,
     },
     Known(Fate),
-}
-
-/// What a handler left behind.
-enum Handled {
-    Applied,
-    Rejected(Box<str>),
-    Failed { error: String, blame: Blame },
-    TimedOut,
 }
 
 impl<S: Store, H: Handler<S>> Workshop<S, H> {
@@ -300,155 +273,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
         }
     }
-
-    #[allow(clippy::too_many_arguments)] // what a context is made of
-    async fn handle(
-        &self,
-        unit: &mut S::Unit,
-        item: &Item,
-        key: &EventKey,
-        event: H::Event,
-        prior: &Prior,
-        savepoints: Savepoints,
-        staged: &mut Staged<S::Row>,
-    ) -> Result<(Handled, bool), Trouble> {
-        let mut cx = Context {
-            unit,
-            staged_before: staged.len(),
-            staged,
-            delivery: &item.delivery,
-            event_key: key,
-            attempt: prior.attempts + 1,
-            cancelled: &item.cancelled,
-            savepoint: savepoints == Savepoints::Around,
-            took_db: false,
-            spoilt: None,
-        };
-        let handling =
-            tokio::time::timeout(self.handler_timeout, self.handler.handle(&mut cx, event));
-        // The context is not looked at after a panic but for its flags, and what the handler holds
-        // across it is the user's own.
-        let result = AssertUnwindSafe(handling).catch_unwind().await;
-        let took_db = cx.took_db;
-        let has_savepoint = took_db && savepoints == Savepoints::Around;
-        let timed_out = matches!(result, Ok(Err(_)));
-        if let Some(error) = cx.spoilt.filter(|_| !timed_out) {
-            // What failed was staged by others, or a savepoint: not this handler's doing.
-            return Err(error.into());
-        }
-        let handled = match result {
-            Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
-                Ok(()) => Handled::Applied,
-                // The handler swallowed the error of a statement.
-                Err(error) => Handled::Failed {
-                    blame: self.blame(&error),
-                    error: error_chain(&error),
-                },
-            },
-            Ok(Ok(Ok(Outcome::Done))) => Handled::Applied,
-            Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
-            Ok(Ok(Err(failure))) => Handled::Failed {
-                blame: self.blame(failure.error()),
-                error: failure.chain(),
-            },
-            Ok(Err(_elapsed)) => {
-                warn!(target: TARGET, event = %key, timeout = ?self.handler_timeout, "a handler took too long");
-                Handled::TimedOut
-            }
-            Err(panic) => {
-                let message = panic_message(&*panic);
-                error!(target: TARGET, event = %key, message, "a handler panicked");
-                Handled::Failed {
-                    blame: Blame::Event,
-                    error: format!("the handler panicked: {message}"),
-                }
-            }
-        };
-        Ok((handled, took_db))
-    }
-}
-
-impl<R: Send> Progress<R> {
-    fn new(batch: &Batch) -> Self {
-        Self {
-            fates: Vec::with_capacity(batch.items.len()),
-            staged: Staged::new(),
-            unclaim: Vec::new(),
-            outcomes: Vec::new(),
-            letters: Vec::new(),
-            forget: Vec::new(),
-            blocked: Vec::new(),
-            dirty: false,
-            undone: false,
-            prior: 0,
-        }
-    }
-
-    /// Undoes what one handler did: what it staged is dropped, what it wrote is rolled back to its
-    /// savepoint.
-    async fn undo<U: Unit<Row = R>>(
-        &mut self,
-        unit: &mut U,
-        mark: usize,
-        took_db: bool,
-        savepoints: Savepoints,
-    ) -> Result<(), Trouble> {
-        match (took_db, savepoints) {
-            (false, _) => self.staged.truncate(mark),
-            (true, Savepoints::None) => return Err(Trouble::MustUndo),
-            (true, Savepoints::Around) => {
-                // All that was staged before has been written ahead of the savepoint.
-                self.staged.truncate(0);
-                unit.rollback_to_savepoint().await?;
-                self.undone = true;
-            }
-        }
-        Ok(())
-    }
-
-    fn set_aside(
-        &mut self,
-        item: &Item,
-        key: Option<&EventKey>,
-        kind: DeadLetterKind,
-        attempts: u32,
-        error: &str,
-    ) {
-        self.dirty = true;
-        let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error);
-        log_dead_letter(&letter);
-        self.letters.push(letter);
-        if let Some(key) = key {
-            self.outcomes.push((key.clone(), Settled::Dead));
-            self.forget(key, attempts);
-        }
-    }
-
-    /// A settled event's retry row goes with it; most have none.
-    fn forget(&mut self, key: &EventKey, attempts: u32) {
-        if attempts > 0 {
-            self.forget.push(key.clone());
-        }
-    }
-}
-
-pub(super) fn log_dead_letter(letter: &DeadLetter) {
-    error!(
-        target: TARGET,
-        event = letter.event.as_ref().map(tracing::field::display),
-        position = %letter.position, kind = letter.kind.as_str(), attempts = letter.attempts,
-        error = letter.error,
-        "an event is set aside as a dead letter"
-    );
 }
 
 /// A handler's failure that the store knows as nobody's fault, on its way to where that matters.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
 pub(super) struct NobodysFault(pub(super) Blame, pub(super) String);
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    (panic.downcast_ref::<&str>().copied())
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
-}
