@@ -58,6 +58,8 @@ struct Lane<T> {
     state: State,
     /// The assignment is over: what still runs ends, and nothing follows.
     ended: bool,
+    /// How often in a row it came back for reasons that are nobody's fault.
+    setbacks: u32,
 }
 
 #[derive(Debug)]
@@ -136,6 +138,7 @@ impl<T: Clone> Lanes<T> {
             queue: VecDeque::from([queued]),
             state: State::Ready,
             ended: false,
+            setbacks: 0,
         };
         self.by_id.insert(id, lane);
         self.ready.push_back(id);
@@ -213,6 +216,9 @@ impl<T: Clone> Lanes<T> {
             return Vec::new();
         };
         lane.queue.drain(..settled);
+        if settled > 0 {
+            lane.setbacks = 0;
+        }
         match company {
             Company::Same => {}
             Company::Alone(at) => {
@@ -237,6 +243,14 @@ impl<T: Clone> Lanes<T> {
             None => self.make_ready(id),
         }
         Vec::new()
+    }
+
+    /// A lane comes back for reasons that are nobody's fault: how often in a row by now.
+    pub(crate) fn set_back(&mut self, id: LaneId) -> u32 {
+        self.by_id.get_mut(&id).map_or(1, |lane| {
+            lane.setbacks += 1;
+            lane.setbacks
+        })
     }
 
     /// Takes all items out of a lane that does not run, in order.

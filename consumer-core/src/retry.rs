@@ -73,11 +73,8 @@ impl RetrySchedule {
 /// What came back for reasons that are nobody's fault waits as well, without being charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// The database is away: back off further each time, up to 5 s.
-    Outage {
-        /// How often in a row.
-        in_a_row: u32,
-    },
+    /// A database is away: back off further each time, up to 5 s.
+    Outage,
     /// Two transactions got in each other's way: a moment, so that they do not meet again.
     Contention,
     /// Somebody else holds the key, and may hold it for as long as a handler takes.
@@ -85,12 +82,14 @@ pub(crate) enum Pause {
 }
 
 impl Pause {
-    pub(crate) fn wait(self, rng: &mut impl Rng) -> Duration {
+    /// How long, when it is the n-th time in a row: from half of the pause to all of it.
+    pub(crate) fn wait(self, in_a_row: u32, rng: &mut impl Rng) -> Duration {
+        let doubled = |base: u64, cap: u64| {
+            Duration::from_millis(base.saturating_mul(1 << in_a_row.min(16)).min(cap))
+        };
         let most = match self {
-            Self::Outage { in_a_row } => Duration::from_millis(100)
-                .saturating_mul(1 << in_a_row.min(6))
-                .min(Duration::from_secs(5)),
-            Self::Contention => Duration::from_millis(40),
+            Self::Outage => doubled(100, 5_000),
+            Self::Contention => doubled(10, 1_000),
             Self::Busy => Duration::from_secs(1),
         };
         most / 2 + (most / 2).mul_f64(rng.random::<f64>())

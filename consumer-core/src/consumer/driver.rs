@@ -52,8 +52,6 @@ pub(super) struct Driver<S, H> {
     units: JoinSet<Report>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
-    /// How many batches in a row came back since the store was away.
-    outages: u32,
     stop: Option<Stop>,
     fatal: Option<RunError>,
 }
@@ -90,7 +88,6 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             revocations: Vec::new(),
             units: JoinSet::new(),
             running: HashMap::new(),
-            outages: 0,
             stop: None,
             fatal: None,
             config,

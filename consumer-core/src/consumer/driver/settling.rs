@@ -27,7 +27,6 @@ pub(super) enum LetGo {
 impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// A unit has committed: settles what it settled, and sends the rest on.
     pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
-        self.outages = 0;
         let mut tally = Stats::default();
         let mut acks = Vec::with_capacity(taken.items.len());
         let mut from = 0;
@@ -121,11 +120,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     pub(super) fn put_back(&mut self, taken: &Taken<Arc<Item>>, again: Option<Again>) {
         let half = taken.items.len() / 2;
         let (most, pause) = match again {
-            Some(Again::Outage) => {
-                self.outages += 1;
-                let in_a_row = self.outages;
-                (None, Some(Pause::Outage { in_a_row }))
-            }
+            Some(Again::Outage) => (None, Some(Pause::Outage)),
             // `None`: the unit died. If an event did that, smaller batches find it.
             Some(Again::Contention) | None => (Some(half), Some(Pause::Contention)),
             Some(Again::Busy) if half > 0 => (Some(half), None),
@@ -134,7 +129,6 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             Some(Again::Unexplained) => (Some(half), None),
             Some(Again::TimedOut(_)) => (None, None),
         };
-        let until = pause.map(|pause| Instant::now() + pause.wait(&mut self.rng));
         let culprit = match again {
             Some(Again::TimedOut(at)) => Some(at),
             _ => None,
@@ -146,6 +140,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 _ => most.map_or(Company::Same, Company::AtMost),
             };
             from += count;
+            let in_a_row = self.lanes.set_back(lane);
+            let until = pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng));
             let left = self.lanes.finish(lane, 0, company, until);
             let how = if self.stop.is_some() {
                 LetGo::Release(Duration::ZERO)

@@ -180,16 +180,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                     .push((key.clone(), Settled::Rejected { reason }));
                 Ok(Fate::Rejected)
             }
+            // Nobody's fault, and so not charged. What is away may be another database than ours:
+            // in company the event is taken out like any other that fails, so that its neighbours
+            // go on; if it is ours, the next statement shows it.
             Handled::Failed {
-                blame: Blame::Outage,
+                blame: blame @ (Blame::Outage | Blame::Contention),
                 error,
-            } => Err(StoreError::rolled_back(NobodysFault(Blame::Outage, error)).into()),
-            Handled::Failed {
-                blame: Blame::Contention,
-                error,
-            } if alone => {
-                Err(StoreError::rolled_back(NobodysFault(Blame::Contention, error)).into())
-            }
+            } if alone => Err(StoreError::rolled_back(NobodysFault(blame, error)).into()),
             Handled::Failed { error, .. } if alone => Err(Trouble::Failed {
                 prior: prior.attempts,
                 error,
