@@ -23,6 +23,8 @@ mod source;
 mod stats;
 mod store;
 mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use oneffect_core::testing::{MemoryError, MemoryLog, MemoryMessage, MemoryRow, MemoryStore};
 use oneffect_core::{
-    Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, RunError, Settled, Source,
-    Stats, StatsHandle, Store, done, reject,
+    Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, RunError, Settled,
+    Source, Stats, StatsHandle, Store, done, reject,
 };
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -67,11 +67,16 @@ impl Scripted {
 
     /// N(id): how often the handler was entered for an event.
     pub fn times(&self, id: &str) -> usize {
-        self.entered().iter().filter(|entered| *entered == id).count()
+        self.entered()
+            .iter()
+            .filter(|entered| *entered == id)
+            .count()
     }
 }
 
-impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = MemoryRow>> Handler<S> for Scripted {
+impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = MemoryRow>> Handler<S>
+    for Scripted
+{
     type Event = Event;
 
     async fn handle(&self, cx: &mut Context<'_, S>, event: Event) -> HandlerResult {
@@ -80,7 +85,12 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
             entered.push(event.event_id.clone());
             entered.iter().filter(|id| **id == event.event_id).count()
         };
-        let act = event.script.get(nth - 1).or(event.script.last()).copied().unwrap_or(Act::Go);
+        let act = event
+            .script
+            .get(nth - 1)
+            .or(event.script.last())
+            .copied()
+            .unwrap_or(Act::Go);
         match act {
             Act::Fail => return Err(Failure::new("not now")),
             Act::Panic => panic!("no way"),
@@ -100,7 +110,11 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
             Act::PanicLate => panic!("no way"),
             Act::RejectLate => reject("never"),
             Act::Swallow => {
-                let bad = cx.db().await?.fail(MemoryError::BadValue("bad".into())).await;
+                let bad = cx
+                    .db()
+                    .await?
+                    .fail(MemoryError::BadValue("bad".into()))
+                    .await;
                 assert!(bad.is_err());
                 done()
             }

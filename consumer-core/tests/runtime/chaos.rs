@@ -10,7 +10,14 @@ use rand::{Rng, SeedableRng};
 use super::bench::*;
 
 const ACTS: [&str; 8] = [
-    "go", "fail", "fail_late", "panic", "panic_late", "swallow", "deadlock", "elsewhere",
+    "go",
+    "fail",
+    "fail_late",
+    "panic",
+    "panic_late",
+    "swallow",
+    "deadlock",
+    "elsewhere",
 ];
 
 /// Two consumers that crash, stop, start and trade partitions, on a store that fails before, during
@@ -32,7 +39,11 @@ async fn storm(seed: u64) -> Vec<String> {
         } else {
             good.push(id.clone());
             let bad = rng.random_bool(0.15);
-            let act = if bad { ACTS[rng.random_range(0..ACTS.len())] } else { "go" };
+            let act = if bad {
+                ACTS[rng.random_range(0..ACTS.len())]
+            } else {
+                "go"
+            };
             let make = if rng.random_bool(0.5) { event } else { staged };
             make(&id, &[act, act, "go"])
         };
@@ -66,7 +77,13 @@ async fn storm(seed: u64) -> Vec<String> {
     }
     assert_once(&memory, good);
     for id in rejected {
-        assert_settled(&memory, &id, Settled::Rejected { reason: "never".into() });
+        assert_settled(
+            &memory,
+            &id,
+            Settled::Rejected {
+                reason: "never".into(),
+            },
+        );
     }
     assert_eq!(memory.open_units(), 0);
     let rows = memory.rows("effect");

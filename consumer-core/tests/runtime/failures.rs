@@ -9,7 +9,11 @@ use super::bench::*;
 
 /// A log of one partition with these events, and a neighbour in another.
 async fn run(events: Vec<MemoryMessage>) -> (MemoryStore, Scripted, oneffect_core::Stats) {
-    let (log, store, handler) = (MemoryLog::new("t", 2), MemoryStore::new(), Scripted::default());
+    let (log, store, handler) = (
+        MemoryLog::new("t", 2),
+        MemoryStore::new(),
+        Scripted::default(),
+    );
     for n in 0..5 {
         log.produce(1, event(&format!("neighbour{n}"), &[]));
     }
@@ -32,14 +36,26 @@ fn neighbours() -> impl Iterator<Item = String> {
 
 /// The order of effects in the failing lane, without the neighbours.
 fn lane(store: &MemoryStore) -> Vec<String> {
-    store.rows("effect").into_iter().filter(|id| !id.starts_with('n')).collect()
+    store
+        .rows("effect")
+        .into_iter()
+        .filter(|id| !id.starts_with('n'))
+        .collect()
 }
 
 /// Field cases 046, 063 in its Kafka form: whatever way an event fails, its lane keeps its order, its
 /// neighbours take effect, and it takes effect in the end.
 #[tokio::test(start_paused = true)]
 async fn a_failed_event_runs_again_and_nothing_of_its_lane_overtakes_it() {
-    for act in ["fail", "fail_late", "panic", "panic_late", "swallow", "deadlock", "elsewhere"] {
+    for act in [
+        "fail",
+        "fail_late",
+        "panic",
+        "panic_late",
+        "swallow",
+        "deadlock",
+        "elsewhere",
+    ] {
         for make in [event, staged] {
             locally(async move {
                 let (store, handler, stats) = run(vec![
@@ -50,11 +66,18 @@ async fn a_failed_event_runs_again_and_nothing_of_its_lane_overtakes_it() {
                 ])
                 .await;
                 assert_eq!(lane(&store), ["a", "b", "c", "d"], "{act}");
-                assert_once(&store, neighbours().chain(["a", "b", "c", "d"].map(String::from)));
+                assert_once(
+                    &store,
+                    neighbours().chain(["a", "b", "c", "d"].map(String::from)),
+                );
                 assert!(handler.times("b") >= 3, "{act}");
                 assert_eq!(stats.dead_lettered, 0);
                 assert_settled(&store, "b", Settled::Done);
-                assert_eq!(store.attempts("test", &key("b")), None, "the retry row goes when it settles");
+                assert_eq!(
+                    store.attempts("test", &key("b")),
+                    None,
+                    "the retry row goes when it settles"
+                );
             })
             .await;
         }
@@ -65,13 +88,17 @@ async fn a_failed_event_runs_again_and_nothing_of_its_lane_overtakes_it() {
 async fn an_event_that_always_fails_is_set_aside_and_its_lane_goes_on() {
     for act in ["fail", "fail_late", "panic", "panic_late", "swallow"] {
         locally(async move {
-            let (store, handler, stats) = run(vec![event("a", &[]), event("b", &[act]), event("c", &[])]).await;
+            let (store, handler, stats) =
+                run(vec![event("a", &[]), event("b", &[act]), event("c", &[])]).await;
             assert_eq!(lane(&store), ["a", "c"], "{act}");
             assert_settled(&store, "b", Settled::Dead);
             let letters = store.dead_letters();
             assert_eq!(letters.len(), 1);
             let letter = &letters[0].0;
-            assert_eq!((letter.kind, letter.attempts), (DeadLetterKind::Exhausted, 5));
+            assert_eq!(
+                (letter.kind, letter.attempts),
+                (DeadLetterKind::Exhausted, 5)
+            );
             if act.starts_with("panic") {
                 assert!(letter.error.contains("no way"), "{}", letter.error);
             }
@@ -88,12 +115,26 @@ async fn a_rejection_leaves_its_inbox_row_and_nothing_else() {
     for act in ["reject", "reject_late"] {
         for make in [event, staged] {
             locally(async move {
-                let (store, handler, stats) =
-                    run(vec![make("a", &[]), make("b", &[act]), make("c", &[]), make("b", &[act])]).await;
+                let (store, handler, stats) = run(vec![
+                    make("a", &[]),
+                    make("b", &[act]),
+                    make("c", &[]),
+                    make("b", &[act]),
+                ])
+                .await;
                 assert_eq!(lane(&store), ["a", "c"], "{act}");
-                assert_settled(&store, "b", Settled::Rejected { reason: "never".into() });
+                assert_settled(
+                    &store,
+                    "b",
+                    Settled::Rejected {
+                        reason: "never".into(),
+                    },
+                );
                 assert_eq!((stats.rejected, stats.duplicates), (1, 1));
-                assert!(handler.times("b") <= 2, "once more at most, to undo its writes");
+                assert!(
+                    handler.times("b") <= 2,
+                    "once more at most, to undo its writes"
+                );
             })
             .await;
         }
@@ -119,8 +160,17 @@ async fn what_is_nobodys_fault_is_never_charged() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_costs_time_and_nothing_else() {
     locally(async {
-        let (log, store, handler) = (MemoryLog::new("t", 4), MemoryStore::new(), Scripted::default());
-        let consumer = start(Consumer::new("test", log.source(), store.clone(), handler.clone()));
+        let (log, store, handler) = (
+            MemoryLog::new("t", 4),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
         let stats = consumer.stats.clone();
         until("it is connected", || stats.snapshot().connected).await;
         store.set_down(true);
@@ -144,14 +194,18 @@ async fn attempts_are_remembered_across_restarts_and_so_is_the_wait() {
     locally(async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         log.produce(0, event("x", &["fail_late"]));
-        let schedule = RetrySchedule::default().base(Duration::from_secs(100)).max_attempts(3);
+        let schedule = RetrySchedule::default()
+            .base(Duration::from_secs(100))
+            .max_attempts(3);
         for charged in 1..3 {
             let handler = Scripted::default();
             let consumer = start(
                 Consumer::new("test", log.source(), store.clone(), handler.clone()).retry(schedule),
             );
             until("the attempt is charged", || {
-                store.attempts("test", &key("x")).is_some_and(|prior| prior.attempts == charged)
+                store
+                    .attempts("test", &key("x"))
+                    .is_some_and(|prior| prior.attempts == charged)
             })
             .await;
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -159,15 +213,17 @@ async fn attempts_are_remembered_across_restarts_and_so_is_the_wait() {
             consumer.crash().await;
 
             let early = Scripted::default();
-            let consumer =
-                start(Consumer::new("test", log.source(), store.clone(), early.clone()).retry(schedule));
+            let consumer = start(
+                Consumer::new("test", log.source(), store.clone(), early.clone()).retry(schedule),
+            );
             tokio::time::sleep(Duration::from_secs(5)).await;
             assert_eq!(early.times("x"), 0, "a restart does not shorten the wait");
             consumer.crash().await;
             tokio::time::sleep(Duration::from_secs(200)).await;
         }
-        let consumer =
-            start(Consumer::new("test", log.source(), store.clone(), Scripted::default()).retry(schedule));
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), Scripted::default()).retry(schedule),
+        );
         until_drained(&log, 1).await;
         consumer.stop().await.unwrap();
         assert_settled(&store, "x", Settled::Dead);
@@ -179,9 +235,18 @@ async fn attempts_are_remembered_across_restarts_and_so_is_the_wait() {
 /// Field cases 101, 103: an answer that was lost is neither success nor failure.
 #[tokio::test(start_paused = true)]
 async fn a_commit_whose_answer_was_lost_is_found_out_by_claiming_again() {
-    for fault in [Fault::BeforeCommit, Fault::DuringCommit, Fault::LostBefore, Fault::AfterCommit] {
+    for fault in [
+        Fault::BeforeCommit,
+        Fault::DuringCommit,
+        Fault::LostBefore,
+        Fault::AfterCommit,
+    ] {
         locally(async move {
-            let (log, memory, handler) = (MemoryLog::new("t", 1), MemoryStore::new(), Scripted::default());
+            let (log, memory, handler) = (
+                MemoryLog::new("t", 1),
+                MemoryStore::new(),
+                Scripted::default(),
+            );
             let store = Unreliable::new(memory.clone());
             store.fail_next_commit(fault);
             for id in ["a", "b", "c"] {
@@ -201,9 +266,17 @@ async fn a_handler_that_commits_by_itself_stops_the_consumer() {
     locally(async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         log.produce(0, event("x", &["commit"]));
-        let consumer = start(Consumer::new("test", log.source(), store.clone(), Scripted::default()));
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            Scripted::default(),
+        ));
         let error = consumer.ended().await.unwrap_err();
-        assert!(matches!(error, RunError::Store(StoreError::HandlerEndedTransaction)), "{error:?}");
+        assert!(
+            matches!(error, RunError::Store(StoreError::HandlerEndedTransaction)),
+            "{error:?}"
+        );
         assert_eq!(log.committed(0), 0, "nothing is acknowledged");
     })
     .await;
@@ -212,7 +285,12 @@ async fn a_handler_that_commits_by_itself_stops_the_consumer() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_takes_too_long_fails_alone() {
     locally(async {
-        let (store, handler, stats) = run(vec![event("a", &[]), event("b", &["hang", "hang", "go"]), event("c", &[])]).await;
+        let (store, handler, stats) = run(vec![
+            event("a", &[]),
+            event("b", &["hang", "hang", "go"]),
+            event("c", &[]),
+        ])
+        .await;
         assert_eq!(lane(&store), ["a", "b", "c"]);
         assert_eq!(handler.times("b"), 3);
         assert!(stats.attempts_charged >= 1);

@@ -16,9 +16,19 @@ fn grouped(group: &'static str, message: MemoryMessage) -> MemoryMessage {
 async fn the_events_of_a_group_take_effect_in_order_through_failures() {
     for waits in [Duration::from_millis(250), Duration::from_secs(100)] {
         locally(async move {
-            let (queue, store, handler) = (MemoryQueue::fifo("q"), MemoryStore::new(), Scripted::default());
+            let (queue, store, handler) = (
+                MemoryQueue::fifo("q"),
+                MemoryStore::new(),
+                Scripted::default(),
+            );
             let fails = ["fail_late", "fail_late", "fail_late", "go"];
-            for (id, script) in [("m1", &[][..]), ("m2", &fails[..]), ("m3", &[]), ("m4", &[]), ("m5", &[])] {
+            for (id, script) in [
+                ("m1", &[][..]),
+                ("m2", &fails[..]),
+                ("m3", &[]),
+                ("m4", &[]),
+                ("m5", &[]),
+            ] {
                 queue.send(grouped("g", event(id, script)));
                 queue.send(grouped("other", event(&format!("o-{id}"), &[])));
             }
@@ -43,7 +53,11 @@ async fn the_events_of_a_group_take_effect_in_order_through_failures() {
 #[tokio::test(start_paused = true)]
 async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
     locally(async {
-        let (queue, store, handler) = (MemoryQueue::standard("q"), MemoryStore::new(), Scripted::default());
+        let (queue, store, handler) = (
+            MemoryQueue::standard("q"),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
         for n in 0..10 {
             queue.send(event(&format!("bad{n}"), &["fail_late", "fail_late", "go"]));
         }
@@ -51,14 +65,23 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
             Consumer::new("test", queue.source(), store.clone(), handler.clone())
                 .retry(RetrySchedule::default().base(Duration::from_secs(60))),
         );
-        until("all have failed", || consumer.stats.snapshot().attempts_charged == 10).await;
-        until("all are given back", || consumer.stats.snapshot().in_flight == 0).await;
+        until("all have failed", || {
+            consumer.stats.snapshot().attempts_charged == 10
+        })
+        .await;
+        until("all are given back", || {
+            consumer.stats.snapshot().in_flight == 0
+        })
+        .await;
         for n in 0..100 {
             queue.send(event(&format!("good{n}"), &[]));
         }
         let begun = tokio::time::Instant::now();
         until("the good ones are through", || effects(&store).len() == 100).await;
-        assert!(begun.elapsed() < Duration::from_secs(30), "before the others come back");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "before the others come back"
+        );
         until("the queue is empty", || queue.remaining() == 0).await;
         let stats = consumer.stop().await.unwrap();
         assert_eq!(effects(&store).len(), 110);
@@ -71,7 +94,11 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
 #[tokio::test(start_paused = true)]
 async fn a_follower_of_a_released_event_is_released_with_it() {
     locally(async {
-        let (queue, store, handler) = (MemoryQueue::standard("q"), MemoryStore::new(), Scripted::default());
+        let (queue, store, handler) = (
+            MemoryQueue::standard("q"),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
         for _ in 0..5 {
             queue.send(event("x", &["fail_late", "go"]));
         }
@@ -82,7 +109,10 @@ async fn a_follower_of_a_released_event_is_released_with_it() {
         until("the queue is empty", || queue.remaining() == 0).await;
         let stats = consumer.stop().await.unwrap();
         assert_once(&store, ["x"]);
-        assert_eq!((handler.times("x"), stats.applied, stats.duplicates), (2, 1, 4));
+        assert_eq!(
+            (handler.times("x"), stats.applied, stats.duplicates),
+            (2, 1, 4)
+        );
     })
     .await;
 }
@@ -101,8 +131,16 @@ async fn an_event_in_two_processes_takes_effect_when_the_first_rolls_back() {
         );
         until("the first runs", || first.times("x") == 1).await;
         b.send(event("x", &[]));
-        let two = start(Consumer::new("test", b.source(), store.clone(), second.clone()));
-        until("both queues are empty", || a.remaining() + b.remaining() == 0).await;
+        let two = start(Consumer::new(
+            "test",
+            b.source(),
+            store.clone(),
+            second.clone(),
+        ));
+        until("both queues are empty", || {
+            a.remaining() + b.remaining() == 0
+        })
+        .await;
         one.stop().await.unwrap();
         two.stop().await.unwrap();
         assert_once(&store, ["x"]);
@@ -128,9 +166,17 @@ async fn a_busy_key_costs_its_neighbours_nothing() {
         for n in 0..50 {
             b.send(event(&format!("e{n}"), &[]));
         }
-        let two = start(Consumer::new("test", b.source(), store.clone(), Scripted::default()));
+        let two = start(Consumer::new(
+            "test",
+            b.source(),
+            store.clone(),
+            Scripted::default(),
+        ));
         until("the neighbours are through", || effects(&store).len() == 50).await;
-        until("the busy one waits without a unit", || store.open_units() == 1).await;
+        until("the busy one waits without a unit", || {
+            store.open_units() == 1
+        })
+        .await;
         assert_eq!(two.stats.snapshot().attempts_charged, 0);
         one.crash().await;
         until("the second has it", || effects(&store).len() == 51).await;

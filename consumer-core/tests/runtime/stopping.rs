@@ -10,22 +10,43 @@ use super::bench::*;
 #[tokio::test(start_paused = true)]
 async fn a_stop_finishes_what_runs_and_gives_back_what_has_not_begun() {
     locally(async {
-        let (log, store, handler) = (MemoryLog::new("t", 1), MemoryStore::new(), Scripted::default());
+        let (log, store, handler) = (
+            MemoryLog::new("t", 1),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
         for n in 0..100 {
             log.produce(0, event(&format!("e{n}"), &["slow"]));
         }
-        let consumer = start(Consumer::new("test", log.source(), store.clone(), handler.clone()));
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
         until("some have run", || log.committed(0) >= 3).await;
         let stats = consumer.stop().await.unwrap();
         let done = effects(&store).len();
         assert!(done < 100);
-        assert_eq!(log.committed(0), i64::try_from(done).unwrap(), "what committed is acknowledged");
+        assert_eq!(
+            log.committed(0),
+            i64::try_from(done).unwrap(),
+            "what committed is acknowledged"
+        );
         assert!(stats.released > 0);
 
-        let next = start(Consumer::new("test", log.source(), store.clone(), handler.clone()));
+        let next = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
         until_drained(&log, 1).await;
         let stats = next.stop().await.unwrap();
-        assert_eq!(stats.duplicates, 0, "a stop in good order costs no duplicate");
+        assert_eq!(
+            stats.duplicates, 0,
+            "a stop in good order costs no duplicate"
+        );
         assert_once(&store, (0..100).map(|n| format!("e{n}")));
     })
     .await;
@@ -46,11 +67,19 @@ async fn a_stop_that_takes_too_long_aborts_and_says_so() {
         until("it hangs", || handler.times("x") == 1).await;
         let begun = tokio::time::Instant::now();
         let error = consumer.stop().await.unwrap_err();
-        assert!(matches!(error, RunError::DrainDeadline { aborted: 1 }), "{error:?}");
+        assert!(
+            matches!(error, RunError::DrainDeadline { aborted: 1 }),
+            "{error:?}"
+        );
         assert!(begun.elapsed() < Duration::from_secs(10));
         assert_eq!((store.open_units(), effects(&store).len()), (0, 0));
 
-        let next = start(Consumer::new("test", log.source(), store.clone(), handler.clone()));
+        let next = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
         until_drained(&log, 1).await;
         next.stop().await.unwrap();
         assert_once(&store, ["x"]);
@@ -62,19 +91,33 @@ async fn a_stop_that_takes_too_long_aborts_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_settled_before_it_is_let_go() {
     locally(async {
-        let (queue, store, handler) = (MemoryQueue::standard("q"), MemoryStore::new(), Scripted::default());
+        let (queue, store, handler) = (
+            MemoryQueue::standard("q"),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
         for n in 0..200 {
             queue.send(event(&format!("e{n}"), &["slow"]));
         }
         let mut duplicates = 0;
         for _ in 0..10 {
-            let consumer = start(Consumer::new("test", queue.source(), store.clone(), handler.clone()));
+            let consumer = start(Consumer::new(
+                "test",
+                queue.source(),
+                store.clone(),
+                handler.clone(),
+            ));
             tokio::time::sleep(Duration::from_secs(5)).await;
             duplicates += consumer.stop().await.unwrap().duplicates;
             assert_eq!(queue.in_flight(), 0, "what was not begun is given back");
         }
         assert_eq!(duplicates, 0);
-        let consumer = start(Consumer::new("test", queue.source(), store.clone(), handler.clone()));
+        let consumer = start(Consumer::new(
+            "test",
+            queue.source(),
+            store.clone(),
+            handler.clone(),
+        ));
         until("the queue is empty", || queue.remaining() == 0).await;
         consumer.stop().await.unwrap();
         assert_once(&store, (0..200).map(|n| format!("e{n}")));
@@ -86,9 +129,18 @@ async fn a_queue_is_settled_before_it_is_let_go() {
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_is_dropped_leaves_no_open_transaction() {
     locally(async {
-        let (log, store, handler) = (MemoryLog::new("t", 1), MemoryStore::new(), Scripted::default());
+        let (log, store, handler) = (
+            MemoryLog::new("t", 1),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
         log.produce(0, event("x", &["hang", "go"]));
-        let consumer = start(Consumer::new("test", log.source(), store.clone(), handler.clone()));
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
         until("it hangs", || handler.times("x") == 1).await;
         assert_eq!(store.open_units(), 1);
         consumer.crash().await;

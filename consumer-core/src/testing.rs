@@ -1,0 +1,15 @@
+//! Doubles of brokers and databases, and the suites that they and the real ones must pass.
+//!
+//! Everything here runs on one thread with a paused clock and, given a seed, does the same each
+//! time. The doubles are strict where the real ones are forgiving: what a runtime must never do
+//! panics here.
+
+mod memory_log;
+mod memory_message;
+mod memory_queue;
+mod memory_store;
+
+pub use memory_log::{MemberId, MemoryLog, MemoryLogSource};
+pub use memory_message::MemoryMessage;
+pub use memory_queue::{MemoryQueue, MemoryQueueSource};
+pub use memory_store::{MemoryConnection, MemoryError, MemoryRow, MemoryStore, MemoryUnit};
