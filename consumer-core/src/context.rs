@@ -4,13 +4,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::delivery::{Delivery, Headers, Position};
 use crate::event_key::EventKey;
+use crate::handler::error_chain;
 use crate::store::{Store, StoreError, Unit};
 
 /// The unit of work as one handler sees it, and what is known of its event.
 #[derive(Debug)]
 pub struct Context<'u, S: Store> {
     pub(crate) unit: &'u mut S::Unit,
+    /// Rows that wait to be written: first those of earlier events, then this one's.
     pub(crate) staged: &'u mut Staged<S::Row>,
+    /// How many of them are of earlier events.
+    pub(crate) staged_before: usize,
     pub(crate) delivery: &'u Delivery,
     pub(crate) event_key: &'u EventKey,
     pub(crate) attempt: u32,
@@ -18,6 +22,10 @@ pub struct Context<'u, S: Store> {
     /// Set once the handler has had the connection: its writes can then only be undone by the
     /// database.
     pub(crate) took_db: bool,
+    /// Whether a savepoint is set before the connection is lent for the first time.
+    pub(crate) savepoint: bool,
+    /// The unit can no longer be used, for a reason that is not this handler's.
+    pub(crate) spoilt: Option<StoreError>,
 }
 
 impl<S: Store> Context<'_, S> {
@@ -34,9 +42,39 @@ impl<S: Store> Context<'_, S> {
     /// # Cancel safety
     /// Not cancel-safe: dropping the future spoils the unit, which is rolled back.
     pub async fn db(&mut self) -> Result<&mut S::Connection, StoreError> {
-        self.took_db = true;
+        if !self.took_db {
+            self.prepare().await?;
+        }
         self.staged.write_to(self.unit).await?;
         Ok(self.unit.connection())
+    }
+
+    /// What earlier events staged is written ahead of the savepoint, so that undoing this handler
+    /// leaves it.
+    async fn prepare(&mut self) -> Result<(), StoreError> {
+        // Until all is written this unit has a hole: a handler that drops the future midway must
+        // not get further.
+        self.spoilt = Some(StoreError::rolled_back(
+            "the future of `cx.db()` was dropped midway",
+        ));
+        self.took_db = true;
+        let own = self.staged.rows.split_off(self.staged_before);
+        let mut prepared = self.staged.write_to(self.unit).await;
+        if prepared.is_ok() && self.savepoint {
+            prepared = self.unit.savepoint().await;
+        }
+        self.staged.rows = own;
+        match prepared {
+            Ok(()) => {
+                self.spoilt = None;
+                Ok(())
+            }
+            Err(error) => {
+                let passed_on = error_chain(&error);
+                self.spoilt = Some(error);
+                Err(StoreError::rolled_back(passed_on))
+            }
+        }
     }
 
     /// Hands a row to the unit of work, which writes all rows of a table at once: before
@@ -103,7 +141,10 @@ impl<R: Send> Staged<R> {
         self.rows.truncate(len);
     }
 
-    pub(crate) async fn write_to<U: Unit<Row = R>>(&mut self, unit: &mut U) -> Result<(), StoreError> {
+    pub(crate) async fn write_to<U: Unit<Row = R>>(
+        &mut self,
+        unit: &mut U,
+    ) -> Result<(), StoreError> {
         if self.rows.is_empty() {
             return Ok(());
         }

@@ -135,7 +135,12 @@ mod tests {
             partition: 0,
             offset,
         };
-        Delivery::new(position, AssignmentId(1), 0, Some(Bytes::from_static(payload.as_bytes())))
+        Delivery::new(
+            position,
+            AssignmentId(1),
+            0,
+            Some(Bytes::from_static(payload.as_bytes())),
+        )
     }
 
     fn key_of(delivery: &Delivery, event: Option<&EventKey>) -> [u8; 32] {
@@ -153,9 +158,18 @@ mod tests {
 
     #[test]
     fn without_an_id_position_and_content_tell_letters_apart() {
-        assert_eq!(key_of(&delivery(1, "a"), None), key_of(&delivery(1, "a"), None));
-        assert_ne!(key_of(&delivery(1, "a"), None), key_of(&delivery(2, "a"), None));
-        assert_ne!(key_of(&delivery(1, "a"), None), key_of(&delivery(1, "b"), None));
+        assert_eq!(
+            key_of(&delivery(1, "a"), None),
+            key_of(&delivery(1, "a"), None)
+        );
+        assert_ne!(
+            key_of(&delivery(1, "a"), None),
+            key_of(&delivery(2, "a"), None)
+        );
+        assert_ne!(
+            key_of(&delivery(1, "a"), None),
+            key_of(&delivery(1, "b"), None)
+        );
     }
 
     #[test]

@@ -71,13 +71,21 @@ mod tests {
             queue: "q".into(),
             message_id: "1".into(),
         };
-        Delivery::new(position, AssignmentId(1), 1, payload.map(Bytes::from_static))
+        Delivery::new(
+            position,
+            AssignmentId(1),
+            1,
+            payload.map(Bytes::from_static),
+        )
     }
 
     /// Field case 085.
     #[test]
     fn a_tombstone_is_none_and_an_empty_body_does_not_decode() {
-        assert_eq!(Option::<u32>::decode(&delivery(Some(b"7"))).unwrap(), Some(7));
+        assert_eq!(
+            Option::<u32>::decode(&delivery(Some(b"7"))).unwrap(),
+            Some(7)
+        );
         assert_eq!(Option::<u32>::decode(&delivery(None)).unwrap(), None);
         assert!(Option::<u32>::decode(&delivery(Some(b""))).is_err());
         assert!(u32::decode(&delivery(None)).is_err());
@@ -86,6 +94,9 @@ mod tests {
     #[test]
     fn raw_tells_null_from_empty() {
         assert_eq!(Raw::decode(&delivery(None)).unwrap(), Raw(None));
-        assert_eq!(Raw::decode(&delivery(Some(b""))).unwrap(), Raw(Some(Bytes::new())));
+        assert_eq!(
+            Raw::decode(&delivery(Some(b""))).unwrap(),
+            Raw(Some(Bytes::new()))
+        );
     }
 }

@@ -34,7 +34,12 @@ pub struct Delivery {
 
 impl Delivery {
     /// A delivery with nothing optional; sources fill in what they know.
-    pub fn new(position: Position, assignment: AssignmentId, tag: u64, payload: Option<Bytes>) -> Self {
+    pub fn new(
+        position: Position,
+        assignment: AssignmentId,
+        tag: u64,
+        payload: Option<Bytes>,
+    ) -> Self {
         Self {
             position,
             assignment,

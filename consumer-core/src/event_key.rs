@@ -178,7 +178,10 @@ pub enum InvalidEventKey {
     #[error("the event id is empty")]
     EmptyId,
     /// Nothing is cut off silently: two long ids could then be taken for one.
-    #[error("the event id has {len} bytes, more than the {} that an index takes", EventId::MAX_LEN)]
+    #[error(
+        "the event id has {len} bytes, more than the {} that an index takes",
+        EventId::MAX_LEN
+    )]
     LongId {
         /// Its length in bytes.
         len: usize,

@@ -3,25 +3,43 @@
 //! This crate holds the words, the traits and the consumer; it names no broker and no database.
 //! Use the facade crate `oneffect`, which adds those.
 
+mod batch_size;
+mod caution;
+mod consumer;
 mod context;
 mod dead_letter;
 mod decode;
 mod delivery;
 mod event_key;
+mod flow;
 mod handler;
+mod identify;
+mod json_pointer;
+mod keys_in_flight;
+mod lanes;
+mod retry;
+mod shutdown;
 mod source;
+mod stats;
 mod store;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
 pub use dead_letter::{DeadLetter, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use flow::Limit;
 pub use handler::{
     Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, error_chain,
     handler_fn, reject,
 };
+pub use identify::IdFrom;
+pub use retry::RetrySchedule;
+pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
+pub use stats::{Stats, StatsHandle};
 pub use store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError, Unit, Verdict};

@@ -1,0 +1,174 @@
+//! The runtime: from a source to the handler's effect, and back to the broker.
+
+mod config;
+mod driver;
+mod item;
+mod run_error;
+mod unit;
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+pub use config::ConsumerConfig;
+pub use run_error::RunError;
+
+use crate::flow::Limit;
+use crate::handler::Handler;
+use crate::identify::IdFrom;
+use crate::retry::RetrySchedule;
+use crate::source::Source;
+use crate::stats::{Stats, StatsHandle};
+use crate::store::Store;
+
+/// A consumer: handles every event of a source once, as far as its database can tell.
+///
+/// ```
+/// # use oneffect_core::{Consumer, Handler, RunError, Source, Store};
+/// # async fn run<S: Store>(kafka: impl Source, postgres: S, ledger: impl Handler<S>) -> Result<(), RunError> {
+/// let stats = Consumer::new("ledger", kafka, postgres, ledger)
+///     .workers(4)
+///     .run(oneffect_core::shutdown_signal())
+///     .await?;
+/// println!("{} events took effect", stats.applied);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A handler that was written for another store is a compile error:
+///
+/// ```compile_fail
+/// # use oneffect_core::{Consumer, Context, Handler, HandlerResult, Source, Store, done};
+/// struct Ledger;
+/// struct OneStore;
+/// impl Handler<OneStore> for Ledger {
+///     type Event = u32;
+///     async fn handle(&self, _: &mut Context<'_, OneStore>, _: u32) -> HandlerResult { done() }
+/// }
+/// # fn run<OtherStore: Store>(source: impl Source, other_store: OtherStore) {
+/// Consumer::new("ledger", source, other_store, Ledger);
+/// # }
+/// ```
+pub struct Consumer<Src, S, H> {
+    name: Box<str>,
+    source: Src,
+    store: S,
+    handler: H,
+    config: ConsumerConfig,
+    stats: StatsHandle,
+}
+
+impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
+    /// A consumer of that name. The name is part of every event key: two consumers with different
+    /// names each handle every event once, and renaming one makes it handle all of them again.
+    pub fn new(name: impl Into<Box<str>>, source: Src, store: S, handler: H) -> Self {
+        Self {
+            name: name.into(),
+            source,
+            store,
+            handler,
+            config: ConsumerConfig::default(),
+            stats: StatsHandle::default(),
+        }
+    }
+
+    /// Replaces all options at once.
+    #[must_use]
+    pub fn config(mut self, config: ConsumerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Where the event id comes from; see [`IdFrom`].
+    #[must_use]
+    pub fn event_id(mut self, from: IdFrom) -> Self {
+        self.config.event_id = from;
+        self
+    }
+
+    /// How many units of work run at once; see [`ConsumerConfig::workers`].
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.config.workers = workers;
+        self
+    }
+
+    /// The largest batch; see [`ConsumerConfig::batch`].
+    #[must_use]
+    pub fn batch(mut self, limit: Limit) -> Self {
+        self.config.batch = limit;
+        self
+    }
+
+    /// What may be in flight; see [`ConsumerConfig::in_flight`].
+    #[must_use]
+    pub fn in_flight(mut self, limit: Limit) -> Self {
+        self.config.in_flight = limit;
+        self
+    }
+
+    /// When failed events run again; see [`RetrySchedule`].
+    #[must_use]
+    pub fn retry(mut self, schedule: RetrySchedule) -> Self {
+        self.config.retry = schedule;
+        self
+    }
+
+    /// How long one handler may take; see [`ConsumerConfig::handler_timeout`].
+    #[must_use]
+    pub fn handler_timeout(mut self, timeout: Duration) -> Self {
+        self.config.handler_timeout = timeout;
+        self
+    }
+
+    /// How long a stop may take; see [`ConsumerConfig::drain`].
+    #[must_use]
+    pub fn drain(mut self, deadline: Duration) -> Self {
+        self.config.drain = deadline;
+        self
+    }
+
+    /// Makes every random choice from this seed; see [`ConsumerConfig::seed`].
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = Some(seed);
+        self
+    }
+
+    /// Looks at the numbers while the consumer runs.
+    pub fn stats(&self) -> StatsHandle {
+        self.stats.clone()
+    }
+
+    /// Runs until `shutdown` completes, then finishes the units that run, gives everything else
+    /// back to the broker, and returns the final numbers.
+    ///
+    /// # Errors
+    /// What a person must mend before it can start, what it cannot recover from while running, and
+    /// a stop that took longer than its deadline: see [`RunError`]. No error loses or doubles an
+    /// effect.
+    ///
+    /// # Cancel safety
+    /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
+    /// the broker delivers again. Prefer `shutdown`.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+        self.config.validate().map_err(RunError::Config)?;
+        let consumer = self.store.open(&self.name).await.map_err(RunError::Store)?;
+        let mut source: Box<dyn Source> = Box::new(self.source);
+        source.open().await.map_err(RunError::Source)?;
+        let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);
+        driver::Driver::new(&self.name, source, shop, self.config, self.stats)
+            .run(shutdown)
+            .await
+    }
+}
+
+impl<Src, S: fmt::Debug, H> fmt::Debug for Consumer<Src, S, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("name", &self.name)
+            .field("store", &self.store)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

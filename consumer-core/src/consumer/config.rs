@@ -1,0 +1,83 @@
+//! The options of a consumer.
+
+use std::time::Duration;
+
+use crate::flow::Limit;
+use crate::identify::IdFrom;
+use crate::retry::RetrySchedule;
+
+/// All options of a consumer, with their defaults. The setters of [`Consumer`](crate::Consumer) do
+/// the same one by one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConsumerConfig {
+    /// Where the event id comes from. Default: the header or attribute `event-id`, then
+    /// `/event_id` in the JSON payload.
+    pub event_id: IdFrom,
+    /// How many units of work run at once; each holds one database connection, so the pool should
+    /// have one or two more. Default 4. A store that takes only one writer runs one.
+    pub workers: usize,
+    /// The largest batch that one unit takes. Units take what is waiting and never wait for more;
+    /// the size follows the load and the handler's pace. Default 500 messages, 4 MiB.
+    pub batch: Limit,
+    /// What may be in flight in this process, waiting or running. At its share of this a partition
+    /// is paused, at half of it resumed. Default 10,000 messages, 64 MiB.
+    pub in_flight: Limit,
+    /// When failed events run again, and when they are set aside.
+    pub retry: RetrySchedule,
+    /// How long one handler may take for one event before its future is dropped, which counts as a
+    /// failure. Keep it below the store's own deadline for a transaction. Default 50 s.
+    pub handler_timeout: Duration,
+    /// How long running units may take to finish when the consumer stops; what takes longer is
+    /// aborted, and runs again elsewhere. Default 8 s: container platforms kill after 10.
+    pub drain: Duration,
+    /// Every random choice (jitter) follows from it. Default: a new seed each time.
+    pub seed: Option<u64>,
+}
+
+impl Default for ConsumerConfig {
+    fn default() -> Self {
+        Self {
+            event_id: IdFrom::default(),
+            workers: 4,
+            batch: Limit {
+                messages: 500,
+                bytes: 4 << 20,
+            },
+            in_flight: Limit {
+                messages: 10_000,
+                bytes: 64 << 20,
+            },
+            retry: RetrySchedule::default(),
+            handler_timeout: Duration::from_secs(50),
+            drain: Duration::from_secs(8),
+            seed: None,
+        }
+    }
+}
+
+impl ConsumerConfig {
+    /// What cannot work, and why.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        self.event_id
+            .validate()
+            .map_err(|reason| format!("event_id: {reason}"))?;
+        let at_least_one = [
+            ("workers", self.workers),
+            ("batch.messages", self.batch.messages),
+            ("batch.bytes", self.batch.bytes),
+            ("in_flight.messages", self.in_flight.messages),
+            ("in_flight.bytes", self.in_flight.bytes),
+            ("retry.max_attempts", self.retry.max_attempts as usize),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(format!("{name} is 0, and must be at least 1"));
+            }
+        }
+        if self.handler_timeout.is_zero() {
+            return Err("handler_timeout is 0: no handler could ever finish".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! The loop that owns everything: it takes deliveries, forms batches, and settles what has ended.
+//!
+//! One task holds all state, so there is no lock; units of work run in tasks of their own.
+
+mod settling;
+mod stopping;
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use tokio::task::{self, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use self::stopping::{Ending, Stop};
+use super::config::ConsumerConfig;
+use super::item::Item;
+use super::run_error::RunError;
+use super::unit::{Batch, End, Report, Workshop};
+use crate::batch_size::BatchSize;
+use crate::delivery::{AssignmentId, Delivery};
+use crate::flow::{Change, Flow, Limit};
+use crate::handler::{Handler, error_chain};
+use crate::keys_in_flight::KeysInFlight;
+use crate::lanes::{Lanes, Taken};
+use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
+use crate::stats::{Stats, StatsHandle};
+use crate::store::Store;
+use crate::telemetry::TARGET;
+
+pub(super) struct Driver<S, H> {
+    name: Box<str>,
+    source: Box<dyn Source>,
+    shop: Arc<Workshop<S, H>>,
+    config: ConsumerConfig,
+    stats: StatsHandle,
+    workers: usize,
+    rng: StdRng,
+    batch_size: BatchSize,
+    lanes: Lanes<Arc<Item>>,
+    keys: KeysInFlight<Arc<Item>>,
+    flow: Flow,
+    /// What is ours now, revocations under way included.
+    assignments: BTreeMap<AssignmentId, Held>,
+    revocations: Vec<Ending>,
+    units: JoinSet<Report>,
+    /// What each running unit was given: a unit that dies gives nothing back itself.
+    running: HashMap<task::Id, Taken<Arc<Item>>>,
+    stop: Option<Stop>,
+    fatal: Option<RunError>,
+}
+
+/// An assignment that is ours.
+struct Held {
+    name: Arc<str>,
+    cancelled: CancellationToken,
+}
+
+impl<S: Store, H: Handler<S>> Driver<S, H> {
+    pub(super) fn new(
+        name: &str,
+        source: Box<dyn Source>,
+        shop: Workshop<S, H>,
+        config: ConsumerConfig,
+        stats: StatsHandle,
+    ) -> Self {
+        let workers = config.workers.min(shop.max_units().unwrap_or(usize::MAX));
+        Self {
+            name: name.into(),
+            source,
+            shop: Arc::new(shop),
+            stats,
+            workers,
+            rng: config
+                .seed
+                .map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64),
+            batch_size: BatchSize::new(config.batch.messages),
+            lanes: Lanes::new(),
+            keys: KeysInFlight::new(),
+            flow: Flow::new(config.in_flight),
+            assignments: BTreeMap::new(),
+            revocations: Vec::new(),
+            units: JoinSet::new(),
+            running: HashMap::new(),
+            stop: None,
+            fatal: None,
+            config,
+        }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Stats, RunError> {
+        let mut shutdown = pin!(shutdown);
+        info!(target: TARGET, consumer = %self.name, source = self.source.system(), workers = self.workers, "consumer started");
+        while !self.has_stopped() {
+            self.form_batches();
+            self.tell_flow();
+            let timer = self.next_timer();
+            // Ended units come first: what is settled makes room. The source comes last: a stop or
+            // a timer must not wait for a lull in the stream.
+            tokio::select! {
+                biased;
+                () = &mut shutdown, if self.stop.is_none() => self.begin_stop(),
+                Some(ended) = self.units.join_next_with_id(), if !self.units.is_empty() => {
+                    self.unit_ended(ended);
+                }
+                () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
+                    self.timer_fired();
+                }
+                event = self.source.next() => self.source_says(event),
+            }
+        }
+        self.close().await
+    }
+
+    fn source_says(&mut self, event: Result<SourceEvent, SourceError>) {
+        match event {
+            Ok(SourceEvent::Deliveries(deliveries)) => self.admit(deliveries),
+            Ok(SourceEvent::Assigned(assignments)) => self.assigned(assignments),
+            Ok(SourceEvent::Revoked(revocation)) => self.revoked(revocation),
+            Ok(SourceEvent::Connected(connected)) => {
+                if connected {
+                    info!(target: TARGET, consumer = %self.name, "connected");
+                } else {
+                    warn!(target: TARGET, consumer = %self.name, "the source is out of reach; waiting for it");
+                }
+                self.stats.update(|stats| stats.connected = connected);
+            }
+            Err(source_error) => {
+                error!(target: TARGET, consumer = %self.name, error = %error_chain(&source_error), "the source cannot go on");
+                self.fail(RunError::Source(source_error));
+            }
+        }
+    }
+
+    fn assigned(&mut self, assignments: Vec<Assignment>) {
+        for Assignment { id, name } in assignments {
+            info!(target: TARGET, consumer = %self.name, assignment = %name, "assigned");
+            self.flow.assigned(id);
+            let cancelled = CancellationToken::new();
+            self.assignments.insert(id, Held { name, cancelled });
+        }
+        self.stats.update(|stats| stats.connected = true);
+    }
+
+    /// Identifies deliveries and puts each where it waits: in its lane, or behind its first.
+    fn admit(&mut self, deliveries: Vec<Delivery>) {
+        let count = deliveries.len() as u64;
+        self.stats.update(|stats| {
+            stats.deliveries += count;
+            stats.in_flight += count;
+        });
+        let mut dropped = 0;
+        let mut released = Vec::new();
+        for delivery in deliveries {
+            let assignment = delivery.assignment;
+            if self.stop.is_some() {
+                released.push(Settlement {
+                    assignment,
+                    tag: delivery.tag,
+                    settle: Settle::Release(Duration::ZERO),
+                });
+                continue;
+            }
+            // What was on its way when its assignment ended is not begun.
+            let held = self.assignments.get(&assignment);
+            let Some(held) = held.filter(|held| !held.cancelled.is_cancelled()) else {
+                dropped += 1;
+                continue;
+            };
+            let item = Arc::new(Item {
+                key: self.config.event_id.identify(&delivery),
+                bytes: delivery.size(),
+                cancelled: held.cancelled.clone(),
+                delivery,
+            });
+            self.flow.add(assignment, item.bytes);
+            self.enqueue(item);
+        }
+        let (_, bytes) = self.flow.total();
+        self.source.settle(&released);
+        self.stats.update(|stats| {
+            stats.in_flight -= dropped + released.len() as u64;
+            stats.dropped += dropped;
+            stats.released += released.len() as u64;
+            stats.peak_bytes = stats.peak_bytes.max(bytes as u64);
+        });
+    }
+
+    fn enqueue(&mut self, item: Arc<Item>) {
+        let first = match &item.key {
+            Ok(key) => self.keys.enter(key, Arc::clone(&item)),
+            Err(_) => Some(item),
+        };
+        if let Some(item) = first {
+            self.lanes.push(item.lane(), Arc::clone(&item), item.bytes);
+        }
+    }
+
+    /// Gives what waits to the workers that are idle, an equal part to each: nothing waits for a
+    /// batch to fill, and no worker is left out while another takes all.
+    fn form_batches(&mut self) {
+        while self.units.len() < self.workers && self.stop.is_none() {
+            let waiting = self.lanes.ready_items();
+            let part = waiting.div_ceil(self.workers - self.units.len());
+            let limit = Limit {
+                messages: part.min(self.batch_size.get()),
+                bytes: self.config.batch.bytes,
+            };
+            if waiting == 0 {
+                break;
+            }
+            let Some(taken) = self.lanes.take(limit) else {
+                break;
+            };
+            let lanes = taken.lanes.iter().enumerate();
+            let batch = Batch {
+                items: taken.items.clone(),
+                lanes: lanes
+                    .flat_map(|(at, &(_, count))| std::iter::repeat_n(at, count))
+                    .collect(),
+                split: taken.split,
+                seed: self.rng.next_u64(),
+            };
+            let shop = Arc::clone(&self.shop);
+            let unit = self.units.spawn(async move { shop.run(batch).await });
+            self.running.insert(unit.id(), taken);
+        }
+    }
+
+    fn tell_flow(&mut self) {
+        for change in self.flow.changes() {
+            match change {
+                Change::Pause(id) => {
+                    self.source.pause(id);
+                    self.stats.update(|stats| stats.pauses += 1);
+                }
+                Change::Resume(id) => self.source.resume(id),
+            }
+        }
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let revocations = self.revocations.iter().map(|ending| ending.deadline);
+        let stop = self.stop.as_ref().map(|stop| stop.deadline);
+        self.lanes
+            .next_wake()
+            .into_iter()
+            .chain(revocations)
+            .chain(stop)
+            .min()
+    }
+
+    fn timer_fired(&mut self) {
+        let now = Instant::now();
+        self.lanes.wake(now);
+        self.end_revocations(now);
+        self.abort_at_deadline(now);
+    }
+
+    fn unit_ended(&mut self, ended: Result<(task::Id, Report), task::JoinError>) {
+        let (id, report) = match ended {
+            Ok((id, report)) => (id, Some(report)),
+            Err(join_error) => {
+                if join_error.is_panic() {
+                    // Handlers' panics are caught where they run: this one is the store's or ours.
+                    error!(target: TARGET, consumer = %self.name, error = %join_error, "a unit of work panicked; its transaction is gone, and its events run again");
+                }
+                (join_error.id(), None)
+            }
+        };
+        let Some(taken) = self.running.remove(&id) else {
+            return;
+        };
+        if let Some(report) = &report {
+            self.batch_size.observe(taken.items.len(), report.took);
+            let (second_runs, charged) = (u64::from(report.second_run), report.charged);
+            self.stats.update(|stats| {
+                stats.units += 1;
+                stats.second_runs += second_runs;
+                stats.attempts_charged += charged;
+            });
+        }
+        match report.map(|report| report.end) {
+            Some(End::Fates(fates)) => self.settle(&taken, &fates),
+            Some(End::Again(again)) => self.put_back(&taken, Some(again)),
+            Some(End::Fatal(store_error)) => {
+                error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
+                self.fail(RunError::Store(store_error));
+                self.put_back(&taken, None);
+            }
+            None => self.put_back(&taken, None),
+        }
+        self.end_revocations(Instant::now());
+    }
+
+    fn fail(&mut self, run_error: RunError) {
+        self.fatal.get_or_insert(run_error);
+        if self.stop.is_none() {
+            self.begin_stop();
+        }
+    }
+}

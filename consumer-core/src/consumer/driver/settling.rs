@@ -1,0 +1,206 @@
+//! What happens with a batch whose unit has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Driver;
+use crate::consumer::item::{Fate, Item};
+use crate::consumer::unit::Again;
+use crate::handler::Handler;
+use crate::lanes::{Company, LaneId, LaneKey, Taken};
+use crate::retry::Pause;
+use crate::source::{Settle, Settlement};
+use crate::stats::Stats;
+use crate::store::Store;
+
+/// How deliveries leave without being settled.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LetGo {
+    /// The broker is told to hand them out again.
+    Release(Duration),
+    /// Their assignment is over; the broker knows.
+    Drop,
+}
+
+impl<S: Store, H: Handler<S>> Driver<S, H> {
+    /// A unit has committed: settles what it settled, and sends the rest on.
+    pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
+        let mut tally = Stats::default();
+        let mut acks = Vec::with_capacity(taken.items.len());
+        let mut from = 0;
+        for &(lane, count) in &taken.lanes {
+            let (items, fates) = (&taken.items[from..from + count], &fates[from..from + count]);
+            from += count;
+            // Within a lane nothing is settled behind what is not.
+            let settled = fates.iter().take_while(|fate| fate.is_settled()).count();
+            for (item, fate) in items.iter().zip(fates).take(settled) {
+                self.acknowledge(item, *fate, &mut acks, &mut tally);
+            }
+            match fates.get(settled) {
+                Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
+                Some(Fate::Failed { wait }) => {
+                    self.go_on(lane, settled, Company::Alone(0), Some(*wait));
+                }
+                _ => self.go_on(lane, settled, Company::Same, None),
+            }
+        }
+        self.source.settle(&acks);
+        self.stats.update(|stats| {
+            stats.applied += tally.applied;
+            stats.duplicates += tally.duplicates;
+            stats.rejected += tally.rejected;
+            stats.dead_lettered += tally.dead_lettered;
+            stats.late += tally.late;
+            stats.in_flight -= tally.settled();
+        });
+    }
+
+    /// Acknowledges a delivery and those that follow it.
+    fn acknowledge(
+        &mut self,
+        item: &Arc<Item>,
+        fate: Fate,
+        acks: &mut Vec<Settlement>,
+        tally: &mut Stats,
+    ) {
+        let followers = item
+            .key
+            .as_ref()
+            .map(|key| self.keys.leave(key))
+            .unwrap_or_default();
+        match fate {
+            Fate::Applied => tally.applied += 1,
+            Fate::Rejected => tally.rejected += 1,
+            Fate::DeadLettered => tally.dead_lettered += 1,
+            Fate::Duplicate | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
+                tally.duplicates += 1;
+            }
+        }
+        tally.duplicates += followers.len() as u64;
+        for item in followers.iter().chain([item]) {
+            self.flow.remove(item.assignment(), item.bytes);
+            if self.assignments.contains_key(&item.assignment()) {
+                acks.push(Settlement {
+                    assignment: item.assignment(),
+                    tag: item.delivery.tag,
+                    settle: Settle::Ack,
+                });
+            } else {
+                tally.late += 1;
+            }
+        }
+    }
+
+    /// The rest of a lane goes on: at once, after a wait in memory, or through the broker.
+    fn go_on(&mut self, lane: LaneId, settled: usize, company: Company, wait: Option<Duration>) {
+        let wait = wait.filter(|wait| !wait.is_zero());
+        let ordered = self.lanes.key(lane).is_none_or(LaneKey::is_ordered);
+        let left = self.lanes.finish(
+            lane,
+            settled,
+            company,
+            wait.map(|wait| Instant::now() + wait),
+        );
+        let how = if self.stop.is_some() {
+            LetGo::Release(Duration::ZERO)
+        } else {
+            LetGo::Drop
+        };
+        self.let_go(left, how);
+        if let Some(wait) = wait.filter(|wait| *wait > self.source.longest_hold(ordered)) {
+            let items = self.lanes.remove(lane);
+            self.let_go(items, LetGo::Release(wait));
+        }
+    }
+
+    /// A whole batch comes back, for reasons that are no event's: it waits in this process, however
+    /// it would wait otherwise, since a release burns one of the broker's own deliveries.
+    pub(super) fn put_back(&mut self, taken: &Taken<Arc<Item>>, again: Option<Again>) {
+        let half = taken.items.len() / 2;
+        let (most, pause) = match again {
+            Some(Again::Outage) => (None, Some(Pause::Outage)),
+            // `None`: the unit died. If an event did that, smaller batches find it.
+            Some(Again::Contention) | None => (Some(half), Some(Pause::Contention)),
+            Some(Again::Busy) if half > 0 => (Some(half), None),
+            Some(Again::Busy) => (Some(1), Some(Pause::Busy)),
+            Some(Again::Indeterminate) => (None, Some(Pause::Contention)),
+            Some(Again::Unexplained) => (Some(half), None),
+            Some(Again::TimedOut(_)) => (None, None),
+        };
+        let culprit = match again {
+            Some(Again::TimedOut(at)) => Some(at),
+            _ => None,
+        };
+        let mut from = 0;
+        for &(lane, count) in &taken.lanes {
+            let company = match culprit.and_then(|at| at.checked_sub(from)) {
+                Some(at) if at < count => Company::Alone(at),
+                _ => most.map_or(Company::Same, Company::AtMost),
+            };
+            from += count;
+            let in_a_row = self.lanes.set_back(lane);
+            let until = pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng));
+            let left = self.lanes.finish(lane, 0, company, until);
+            let how = if self.stop.is_some() {
+                LetGo::Release(Duration::ZERO)
+            } else {
+                LetGo::Drop
+            };
+            self.let_go(left, how);
+        }
+        self.stats.update(|stats| stats.put_back += 1);
+    }
+
+    /// Deliveries leave unsettled, and with them those that follow them, unless another assignment
+    /// brought them: then the oldest of those takes its place.
+    pub(super) fn let_go(&mut self, items: Vec<Arc<Item>>, how: LetGo) {
+        let mut leaving = Vec::new();
+        for item in items {
+            if let Ok(key) = &item.key {
+                match how {
+                    LetGo::Release(_) => leaving.extend(self.keys.leave(key)),
+                    LetGo::Drop => {
+                        if let Some(heir) = self.keys.promote(key) {
+                            self.lanes.push(heir.lane(), Arc::clone(&heir), heir.bytes);
+                        }
+                    }
+                }
+            }
+            leaving.push(item);
+        }
+        self.leave(&leaving, how);
+    }
+
+    /// Takes deliveries off the books.
+    pub(super) fn leave(&mut self, items: &[Arc<Item>], how: LetGo) {
+        if items.is_empty() {
+            return;
+        }
+        for item in items {
+            self.flow.remove(item.assignment(), item.bytes);
+        }
+        let count = items.len() as u64;
+        match how {
+            LetGo::Drop => self.stats.update(|stats| {
+                stats.dropped += count;
+                stats.in_flight -= count;
+            }),
+            LetGo::Release(wait) => {
+                let releases: Vec<_> = (items.iter())
+                    .map(|item| Settlement {
+                        assignment: item.assignment(),
+                        tag: item.delivery.tag,
+                        settle: Settle::Release(wait),
+                    })
+                    .collect();
+                self.source.settle(&releases);
+                self.stats.update(|stats| {
+                    stats.released += count;
+                    stats.in_flight -= count;
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Why a consumer ended otherwise than asked.
+
+use std::process::ExitCode;
+
+use crate::source::SourceError;
+use crate::store::StoreError;
+
+/// Why a consumer did not start, or did not end in good order. Nothing is lost or doubled by any
+/// of these.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// An option that cannot work.
+    #[error("the consumer's configuration cannot work: {0}")]
+    Config(String),
+    /// The source could not start, or cannot go on.
+    #[error("the source cannot be used")]
+    Source(#[source] SourceError),
+    /// The store could not start, or must not go on.
+    #[error("the store cannot be used")]
+    Store(#[source] StoreError),
+    /// The stop took longer than its deadline: what still ran was aborted, and will be delivered
+    /// again.
+    #[error(
+        "the stop took longer than its deadline: {aborted} deliveries were given up unfinished"
+    )]
+    DrainDeadline {
+        /// Deliveries whose unit of work was aborted.
+        aborted: usize,
+    },
+}
+
+impl RunError {
+    /// What the process should exit with: 2 when a person must change something before it can
+    /// work, 3 when the drain deadline passed or the source did not close cleanly, 1 for what
+    /// broke while running (start again). A consumer that was stopped in good order returns `Ok`: 0.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Config(_)
+            | Self::Source(SourceError::Misconfigured { .. })
+            | Self::Store(StoreError::Misconfigured { .. } | StoreError::HandlerEndedTransaction) => {
+                ExitCode::from(2)
+            }
+            Self::DrainDeadline { .. } | Self::Source(SourceError::Unclean { .. }) => {
+                ExitCode::from(3)
+            }
+            Self::Source(_) | Self::Store(_) => ExitCode::FAILURE,
+        }
+    }
+}

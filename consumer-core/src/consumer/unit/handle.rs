@@ -1,0 +1,98 @@
+//! One handler, one event: lends the unit, and tells what came of it.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use tracing::{error, warn};
+
+use super::Workshop;
+use super::run::{Savepoints, Trouble};
+use crate::consumer::item::Item;
+use crate::context::{Context, Staged};
+use crate::event_key::EventKey;
+use crate::handler::{Handler, Outcome, error_chain};
+use crate::store::{Blame, Prior, Store, Unit};
+use crate::telemetry::TARGET;
+
+/// What a handler left behind.
+pub(super) enum Handled {
+    Applied,
+    Rejected(Box<str>),
+    Failed { error: String, blame: Blame },
+    TimedOut,
+}
+
+impl<S: Store, H: Handler<S>> Workshop<S, H> {
+    #[allow(clippy::too_many_arguments)] // what a context is made of
+    pub(super) async fn handle(
+        &self,
+        unit: &mut S::Unit,
+        item: &Item,
+        key: &EventKey,
+        event: H::Event,
+        prior: &Prior,
+        savepoints: Savepoints,
+        staged: &mut Staged<S::Row>,
+    ) -> Result<(Handled, bool), Trouble> {
+        let mut cx = Context {
+            unit,
+            staged_before: staged.len(),
+            staged,
+            delivery: &item.delivery,
+            event_key: key,
+            attempt: prior.attempts + 1,
+            cancelled: &item.cancelled,
+            savepoint: savepoints == Savepoints::Around,
+            took_db: false,
+            spoilt: None,
+        };
+        let handling =
+            tokio::time::timeout(self.handler_timeout, self.handler.handle(&mut cx, event));
+        // The context is not looked at after a panic but for its flags, and what the handler holds
+        // across it is the user's own.
+        let result = AssertUnwindSafe(handling).catch_unwind().await;
+        let took_db = cx.took_db;
+        let has_savepoint = took_db && savepoints == Savepoints::Around;
+        let timed_out = matches!(result, Ok(Err(_)));
+        if let Some(error) = cx.spoilt.filter(|_| !timed_out) {
+            // What failed was staged by others, or a savepoint: not this handler's doing.
+            return Err(error.into());
+        }
+        let handled = match result {
+            Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
+                Ok(()) => Handled::Applied,
+                // The handler swallowed the error of a statement.
+                Err(error) => Handled::Failed {
+                    blame: self.blame(&error),
+                    error: error_chain(&error),
+                },
+            },
+            Ok(Ok(Ok(Outcome::Done))) => Handled::Applied,
+            Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
+            Ok(Ok(Err(failure))) => Handled::Failed {
+                blame: self.blame(failure.error()),
+                error: failure.chain(),
+            },
+            Ok(Err(_elapsed)) => {
+                warn!(target: TARGET, event = %key, timeout = ?self.handler_timeout, "a handler took too long");
+                Handled::TimedOut
+            }
+            Err(panic) => {
+                let message = panic_message(&*panic);
+                error!(target: TARGET, event = %key, message, "a handler panicked");
+                Handled::Failed {
+                    blame: Blame::Event,
+                    error: format!("the handler panicked: {message}"),
+                }
+            }
+        };
+        Ok((handled, took_db))
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    (panic.downcast_ref::<&str>().copied())
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}

@@ -1,0 +1,103 @@
+//! What a run has found out, until it is written.
+
+use tracing::error;
+
+use super::Batch;
+use super::run::{Savepoints, Trouble};
+use crate::consumer::item::{Fate, Item};
+use crate::context::Staged;
+use crate::dead_letter::{DeadLetter, DeadLetterKind};
+use crate::event_key::EventKey;
+use crate::store::{Settled, Unit};
+use crate::telemetry::TARGET;
+
+/// What a run has found out so far, and has yet to write.
+pub(super) struct Progress<R> {
+    pub(super) fates: Vec<Fate>,
+    pub(super) staged: Staged<R>,
+    pub(super) unclaim: Vec<EventKey>,
+    pub(super) outcomes: Vec<(EventKey, Settled)>,
+    pub(super) letters: Vec<DeadLetter>,
+    pub(super) forget: Vec<EventKey>,
+    /// Lanes of the batch in which an event has failed: nothing later of them may run.
+    pub(super) blocked: Vec<usize>,
+    /// The unit holds claims or letters, so it must commit.
+    pub(super) dirty: bool,
+    pub(super) undone: bool,
+    /// Attempts charged to the event handled last.
+    pub(super) prior: u32,
+}
+
+impl<R: Send> Progress<R> {
+    pub(super) fn new(batch: &Batch) -> Self {
+        Self {
+            fates: Vec::with_capacity(batch.items.len()),
+            staged: Staged::new(),
+            unclaim: Vec::new(),
+            outcomes: Vec::new(),
+            letters: Vec::new(),
+            forget: Vec::new(),
+            blocked: Vec::new(),
+            dirty: false,
+            undone: false,
+            prior: 0,
+        }
+    }
+
+    /// Undoes what one handler did: what it staged is dropped, what it wrote is rolled back to its
+    /// savepoint.
+    pub(super) async fn undo<U: Unit<Row = R>>(
+        &mut self,
+        unit: &mut U,
+        mark: usize,
+        took_db: bool,
+        savepoints: Savepoints,
+    ) -> Result<(), Trouble> {
+        match (took_db, savepoints) {
+            (false, _) => self.staged.truncate(mark),
+            (true, Savepoints::None) => return Err(Trouble::MustUndo),
+            (true, Savepoints::Around) => {
+                // All that was staged before has been written ahead of the savepoint.
+                self.staged.truncate(0);
+                unit.rollback_to_savepoint().await?;
+                self.undone = true;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_aside(
+        &mut self,
+        item: &Item,
+        key: Option<&EventKey>,
+        kind: DeadLetterKind,
+        attempts: u32,
+        error: &str,
+    ) {
+        self.dirty = true;
+        let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error);
+        log_dead_letter(&letter);
+        self.letters.push(letter);
+        if let Some(key) = key {
+            self.outcomes.push((key.clone(), Settled::Dead));
+            self.forget(key, attempts);
+        }
+    }
+
+    /// A settled event's retry row goes with it; most have none.
+    pub(super) fn forget(&mut self, key: &EventKey, attempts: u32) {
+        if attempts > 0 {
+            self.forget.push(key.clone());
+        }
+    }
+}
+
+pub(super) fn log_dead_letter(letter: &DeadLetter) {
+    error!(
+        target: TARGET,
+        event = letter.event.as_ref().map(tracing::field::display),
+        position = %letter.position, kind = letter.kind.as_str(), attempts = letter.attempts,
+        error = letter.error,
+        "an event is set aside as a dead letter"
+    );
+}

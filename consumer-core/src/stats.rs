@@ -1,0 +1,81 @@
+//! What a consumer has done so far, in numbers that add up.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A snapshot. At every moment
+/// `deliveries = applied + duplicates + rejected + dead_lettered + released + dropped + in_flight`;
+/// everything below `in_flight` stands outside of that sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Deliveries taken over from the source.
+    pub deliveries: u64,
+    /// Events whose effect this consumer committed.
+    pub applied: u64,
+    /// Deliveries of events that were settled before, or with another delivery.
+    pub duplicates: u64,
+    /// Events that the handler refused for good.
+    pub rejected: u64,
+    /// Events set aside.
+    pub dead_lettered: u64,
+    /// Deliveries given back to the broker, to come again.
+    pub released: u64,
+    /// Deliveries let go of because their assignment ended; the next owner gets them.
+    pub dropped: u64,
+    /// Deliveries waiting or running.
+    pub in_flight: u64,
+    /// Attempts charged to events.
+    pub attempts_charged: u64,
+    /// Units of work that were run.
+    pub units: u64,
+    /// Units that had to run again, with savepoints.
+    pub second_runs: u64,
+    /// Batches that came back for reasons that are nobody's fault: outage, contention, a busy key.
+    pub put_back: u64,
+    /// Units that ended after their assignment had: what they committed stands, and is settled by
+    /// the next owner as a duplicate.
+    pub late: u64,
+    /// Times that an assignment was paused because its share of the limit was in flight.
+    pub pauses: u64,
+    /// The most bytes that were in flight.
+    pub peak_bytes: u64,
+    /// Whether the source takes part in its group.
+    pub connected: bool,
+}
+
+impl Stats {
+    /// Whether the numbers add up.
+    pub fn balanced(&self) -> bool {
+        self.deliveries
+            == self.applied
+                + self.duplicates
+                + self.rejected
+                + self.dead_lettered
+                + self.released
+                + self.dropped
+                + self.in_flight
+    }
+
+    /// Deliveries that are settled for good.
+    pub fn settled(&self) -> u64 {
+        self.applied + self.duplicates + self.rejected + self.dead_lettered
+    }
+}
+
+/// Looks at a running consumer's numbers; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct StatsHandle(Arc<Mutex<Stats>>);
+
+impl StatsHandle {
+    /// The numbers of this moment.
+    pub fn snapshot(&self) -> Stats {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One change of several numbers, seen whole or not at all.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Stats)) {
+        let mut stats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut stats);
+        debug_assert!(stats.balanced(), "the numbers do not add up: {stats:?}");
+    }
+}

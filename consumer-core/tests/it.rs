@@ -1,3 +1,0 @@
-//! The contract suites on the doubles.
-
-mod memory;
