@@ -5,11 +5,13 @@
 //! panics here.
 
 mod memory_log;
-mod memory_message;
 mod memory_queue;
 mod memory_store;
+mod message;
+mod unreliable;
 
 pub use memory_log::{MemberId, MemoryLog, MemoryLogSource};
-pub use memory_message::MemoryMessage;
 pub use memory_queue::{MemoryQueue, MemoryQueueSource};
 pub use memory_store::{MemoryConnection, MemoryError, MemoryRow, MemoryStore, MemoryUnit};
+pub use message::Message;
+pub use unreliable::{Call, Fault, Injected, InjectedError, Unreliable, UnreliableUnit};

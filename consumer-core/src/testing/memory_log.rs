@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use self::group::Group;
 pub use self::group::MemberId;
 pub use self::source::MemoryLogSource;
-use super::memory_message::MemoryMessage;
+use super::message::Message;
 
 /// A topic in memory and its one consumer group; clones share it.
 ///
@@ -62,7 +62,7 @@ impl MemoryLog {
     }
 
     /// Adds a record to a partition, and returns its offset.
-    pub fn produce(&self, partition: i32, message: MemoryMessage) -> i64 {
+    pub fn produce(&self, partition: i32, message: Message) -> i64 {
         let offset = self.group().partition(partition).push(message);
         self.shared.changed.notify_waiters();
         offset

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use self::messages::Messages;
 pub use self::source::MemoryQueueSource;
-use super::memory_message::MemoryMessage;
+use super::message::Message;
 
 /// A queue in memory; clones share it.
 ///
@@ -63,7 +63,7 @@ impl MemoryQueue {
     }
 
     /// Sends a message, and returns its message id.
-    pub fn send(&self, message: MemoryMessage) -> String {
+    pub fn send(&self, message: Message) -> String {
         let id = self.messages().push(message);
         self.shared.changed.notify_waiters();
         messages::message_id(id)

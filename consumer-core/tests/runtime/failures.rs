@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{Fault, MemoryLog, MemoryMessage, MemoryStore, Unreliable};
+use oneffect_core::testing::{Fault, MemoryLog, MemoryStore, Message, Unreliable};
 use oneffect_core::{Consumer, DeadLetterKind, RetrySchedule, RunError, Settled, StoreError};
 
 use super::bench::*;
 
 /// A log of one partition with these events, and a neighbour in another.
-async fn run(events: Vec<MemoryMessage>) -> (MemoryStore, Scripted, oneffect_core::Stats) {
+async fn run(events: Vec<Message>) -> (MemoryStore, Scripted, oneffect_core::Stats) {
     let (log, store, handler) = (
         MemoryLog::new("t", 2),
         MemoryStore::new(),

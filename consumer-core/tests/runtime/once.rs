@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{MemoryLog, MemoryMessage, MemoryStore};
+use oneffect_core::testing::{MemoryLog, MemoryStore, Message};
 use oneffect_core::{Consumer, Settled};
 
 use super::bench::*;
@@ -178,13 +178,13 @@ async fn what_cannot_be_read_is_set_aside_whole_and_the_next_event_is_handled() 
         );
         log.produce(
             0,
-            MemoryMessage::tombstone()
+            Message::tombstone()
                 .key("k")
                 .header("event-id", "tombstone"),
         );
-        log.produce(0, MemoryMessage::new("").header("event-id", "empty"));
-        log.produce(0, MemoryMessage::new("{\"x\": \"\0").header("a\0b", "c\0d"));
-        log.produce(0, MemoryMessage::new("{}"));
+        log.produce(0, Message::new("").header("event-id", "empty"));
+        log.produce(0, Message::new("{\"x\": \"\0").header("a\0b", "c\0d"));
+        log.produce(0, Message::new("{}"));
         log.produce(0, event("good", &[]));
 
         let consumer = start(Consumer::new(
@@ -225,7 +225,7 @@ async fn a_redelivered_dead_letter_is_counted_and_not_doubled() {
     locally(async {
         let log = MemoryLog::with_commit_interval("t", 1, Duration::from_secs(60));
         let store = MemoryStore::new();
-        log.produce(0, MemoryMessage::new("garbage"));
+        log.produce(0, Message::new("garbage"));
         for _ in 0..2 {
             // Crashed after the unit's commit, before the offset's.
             let consumer = start(Consumer::new(

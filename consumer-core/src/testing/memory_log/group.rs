@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::MemoryMessage;
+use super::Message;
 use crate::delivery::{AssignmentId, Delivery, Position};
 use crate::source::{Assignment, Settle, Settlement};
 
@@ -25,7 +25,7 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 pub(super) struct Partition {
-    records: BTreeMap<i64, MemoryMessage>,
+    records: BTreeMap<i64, Message>,
     pub(super) end: i64,
     pub(super) committed: i64,
     held: Option<(MemberId, AssignmentId)>,
@@ -67,7 +67,7 @@ impl Held {
 }
 
 impl Partition {
-    pub(super) fn push(&mut self, message: MemoryMessage) -> i64 {
+    pub(super) fn push(&mut self, message: Message) -> i64 {
         let offset = self.end;
         self.records.insert(offset, message);
         self.end += 1;

@@ -55,7 +55,7 @@ async fn is_quiet(source: &mut MemoryLogSource) -> bool {
 fn log_of(records: usize) -> MemoryLog {
     let log = MemoryLog::new("orders", 1);
     for _ in 0..records {
-        log.produce(0, MemoryMessage::new("x"));
+        log.produce(0, Message::new("x"));
     }
     log
 }
@@ -139,7 +139,7 @@ async fn a_lost_partition_can_not_be_settled_any_more() {
 async fn gaps_do_not_stall_the_watermark() {
     let log = log_of(1);
     log.skip_offsets(0, 2);
-    log.produce(0, MemoryMessage::new("x"));
+    log.produce(0, Message::new("x"));
     log.skip_offsets(0, 1);
     let mut source = join(&log).await;
     assigned(&mut source).await;
@@ -155,7 +155,7 @@ async fn gaps_do_not_stall_the_watermark() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_forgets_what_was_not_committed_yet() {
     let log = MemoryLog::with_commit_interval("orders", 1, Duration::from_secs(5));
-    log.produce(0, MemoryMessage::new("x"));
+    log.produce(0, Message::new("x"));
     let mut source = join(&log).await;
     assigned(&mut source).await;
     let deliveries = delivered(&mut source).await;

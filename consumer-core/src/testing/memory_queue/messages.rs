@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::MemoryMessage;
+use super::Message;
 use crate::delivery::AssignmentId;
 use crate::source::{Settle, Settlement};
 
@@ -21,7 +21,7 @@ pub(super) struct Messages {
 
 #[derive(Debug)]
 struct Stored {
-    message: MemoryMessage,
+    message: Message,
     receive_count: u32,
     /// Of the latest receive; an older one is no longer good.
     receipt: u64,
@@ -40,7 +40,7 @@ pub(super) struct Received {
     pub(super) id: u64,
     pub(super) receipt: u64,
     pub(super) receive_count: u32,
-    pub(super) message: MemoryMessage,
+    pub(super) message: Message,
 }
 
 pub(super) fn message_id(id: u64) -> String {
@@ -54,7 +54,7 @@ impl Messages {
         AssignmentId(self.last_reader)
     }
 
-    pub(super) fn push(&mut self, message: MemoryMessage) -> u64 {
+    pub(super) fn push(&mut self, message: Message) -> u64 {
         self.last_message += 1;
         let stored = Stored {
             message,

@@ -1,4 +1,4 @@
-//! What a producer sends to a log or a queue in memory.
+//! What a producer sends to a double, or to a broker under the contract suite.
 
 use bytes::Bytes;
 
@@ -7,12 +7,12 @@ use crate::delivery::Headers;
 /// A message to send.
 ///
 /// ```
-/// # use oneffect_core::testing::MemoryMessage;
-/// let message = MemoryMessage::new(r#"{"amount_minor": 100}"#).header("event-id", "payment-1");
+/// # use oneffect_core::testing::Message;
+/// let message = Message::new(r#"{"amount_minor": 100}"#).header("event-id", "payment-1");
 /// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct MemoryMessage {
+pub struct Message {
     /// The record key. Logs only.
     pub key: Option<Bytes>,
     /// The bytes; `None` is a tombstone.
@@ -25,7 +25,7 @@ pub struct MemoryMessage {
     pub deduplication_id: Option<Box<str>>,
 }
 
-impl MemoryMessage {
+impl Message {
     /// A message with that payload.
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Self {
