@@ -8,6 +8,7 @@ mod memory_log;
 mod memory_queue;
 mod memory_store;
 mod message;
+pub mod source_contract;
 mod unreliable;
 
 pub use memory_log::{MemberId, MemoryLog, MemoryLogSource};

@@ -46,6 +46,13 @@ impl Message {
         self
     }
 
+    /// Adds a header without a value behind the others.
+    #[must_use]
+    pub fn null_header(mut self, name: impl Into<Box<str>>) -> Self {
+        self.headers.push(name, None);
+        self
+    }
+
     /// Sets the record key.
     #[must_use]
     pub fn key(mut self, key: impl Into<Bytes>) -> Self {

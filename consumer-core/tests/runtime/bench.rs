@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oneffect_core::testing::{MemoryError, MemoryLog, MemoryRow, MemoryStore, Message};
+use oneffect_core::testing::{MemoryError, MemoryLog, Message, MemoryRow, MemoryStore};
 use oneffect_core::{
     Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, RunError, Settled,
     Source, Stats, StatsHandle, Store, done, reject,
@@ -132,12 +132,12 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
 }
 
 /// An event that acts like this, once for each entry.
-pub(crate) fn event(id: &str, script: &[&str]) -> Message {
+pub fn event(id: &str, script: &[&str]) -> Message {
     Message::new(serde_json::json!({ "event_id": id, "script": script }).to_string())
 }
 
 /// As [`event`], with an effect that is staged.
-pub(crate) fn staged(id: &str, script: &[&str]) -> Message {
+pub fn staged(id: &str, script: &[&str]) -> Message {
     let json = serde_json::json!({ "event_id": id, "script": script, "staged": true });
     Message::new(json.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{Fault, MemoryLog, MemoryStore, Message, Unreliable};
+use oneffect_core::testing::{Fault, MemoryLog, Message, MemoryStore, Unreliable};
 use oneffect_core::{Consumer, DeadLetterKind, RetrySchedule, RunError, Settled, StoreError};
 
 use super::bench::*;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{MemoryQueue, MemoryStore, Message};
+use oneffect_core::testing::{Message, MemoryQueue, MemoryStore};
 use oneffect_core::{Consumer, RetrySchedule};
 
 use super::bench::*;

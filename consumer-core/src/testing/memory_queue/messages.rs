@@ -23,8 +23,8 @@ pub(super) struct Messages {
 struct Stored {
     message: Message,
     receive_count: u32,
-    /// Of the latest receive; an older one is no longer good.
-    receipt: u64,
+    /// Of the latest receive, and whose that was; an older one is no longer good.
+    receipt: Option<(AssignmentId, u64)>,
     state: State,
 }
 
@@ -59,7 +59,7 @@ impl Messages {
         let stored = Stored {
             message,
             receive_count: 0,
-            receipt: 0,
+            receipt: None,
             state: State::Hidden {
                 until: Instant::now(),
             },
@@ -101,12 +101,12 @@ impl Messages {
             .take(limit)
         {
             self.last_receipt += 1;
-            stored.receipt = self.last_receipt;
+            stored.receipt = Some((reader, self.last_receipt));
             stored.receive_count += 1;
             stored.state = State::With(reader);
             received.push(Received {
                 id,
-                receipt: stored.receipt,
+                receipt: self.last_receipt,
                 receive_count: stored.receive_count,
                 message: stored.message.clone(),
             });
@@ -128,7 +128,8 @@ impl Messages {
     }
 
     pub(super) fn settle(&mut self, settlement: &Settlement) {
-        let by_receipt = |(_, stored): &(&u64, &mut Stored)| stored.receipt == settlement.tag;
+        let receipt = Some((settlement.assignment, settlement.tag));
+        let by_receipt = |(_, stored): &(&u64, &mut Stored)| stored.receipt == receipt;
         let Some((&id, stored)) = self.stored.iter_mut().find(by_receipt) else {
             self.late_settlements += 1;
             return;

@@ -17,8 +17,8 @@ pub enum MemoryError {
     /// A value that the database does not take.
     #[error("a bad value: {0}")]
     BadValue(String),
-    /// An earlier statement of the transaction has failed (25P02). That one is to blame, so this
-    /// blames nobody.
+    /// An earlier statement of the transaction has failed (25P02). If its error was swallowed, the
+    /// event that did so is still the one to charge.
     #[error("the transaction is aborted until it is rolled back")]
     Aborted,
     /// Two transactions wait for one another; this one gives way (40P01).
