@@ -16,19 +16,19 @@ use tokio::task::JoinHandle;
 
 /// An event says itself what its handler does.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Event {
-    pub event_id: String,
+pub(crate) struct Event {
+    pub(crate) event_id: String,
     /// What to do before the effect, by attempt: the last entry goes on for ever.
     #[serde(default)]
-    pub script: Vec<Act>,
+    pub(crate) script: Vec<Act>,
     /// Whether the effect is staged rather than written by a statement.
     #[serde(default)]
-    pub staged: bool,
+    pub(crate) staged: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub(crate) enum Act {
     /// Has its effect.
     Go,
     /// Fails before it has taken the connection.
@@ -55,18 +55,18 @@ pub enum Act {
 
 /// Runs the scripts, and writes down every time it is entered.
 #[derive(Clone, Debug, Default)]
-pub struct Scripted {
+pub(crate) struct Scripted {
     entered: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
     /// The ids in the order in which the handler was entered.
-    pub fn entered(&self) -> Vec<String> {
+    pub(crate) fn entered(&self) -> Vec<String> {
         self.entered.lock().unwrap().clone()
     }
 
     /// N(id): how often the handler was entered for an event.
-    pub fn times(&self, id: &str) -> usize {
+    pub(crate) fn times(&self, id: &str) -> usize {
         self.entered()
             .iter()
             .filter(|entered| *entered == id)
@@ -142,12 +142,12 @@ pub fn staged(id: &str, script: &[&str]) -> Message {
     Message::new(json.to_string())
 }
 
-pub fn key(id: &str) -> EventKey {
+pub(crate) fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())
 }
 
 /// E(id) for every id that has effects, in a table without any unique constraint.
-pub fn effects(store: &MemoryStore) -> BTreeMap<String, usize> {
+pub(crate) fn effects(store: &MemoryStore) -> BTreeMap<String, usize> {
     let mut effects = BTreeMap::new();
     for id in store.rows("effect") {
         *effects.entry(id).or_default() += 1;
@@ -157,25 +157,25 @@ pub fn effects(store: &MemoryStore) -> BTreeMap<String, usize> {
 
 /// E(id) = 1 for all of these, and nothing else has an effect.
 #[track_caller]
-pub fn assert_once(store: &MemoryStore, ids: impl IntoIterator<Item = impl Into<String>>) {
+pub(crate) fn assert_once(store: &MemoryStore, ids: impl IntoIterator<Item = impl Into<String>>) {
     let expected: BTreeMap<String, usize> = ids.into_iter().map(|id| (id.into(), 1)).collect();
     assert_eq!(effects(store), expected);
 }
 
 #[track_caller]
-pub fn assert_settled(store: &MemoryStore, id: &str, expected: Settled) {
+pub(crate) fn assert_settled(store: &MemoryStore, id: &str, expected: Settled) {
     assert_eq!(store.outcome("test", &key(id)), Some(expected), "{id}");
 }
 
 /// A consumer that runs.
-pub struct Running {
+pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<Stats, RunError>>,
-    pub stats: StatsHandle,
+    pub(crate) stats: StatsHandle,
 }
 
 /// Starts a consumer named `test`, as configured.
-pub fn start<Src, S, H>(consumer: Consumer<Src, S, H>) -> Running
+pub(crate) fn start<Src, S, H>(consumer: Consumer<Src, S, H>) -> Running
 where
     Src: Source,
     S: Store,
@@ -195,13 +195,13 @@ where
 
 impl Running {
     /// Stops it in good order, and checks that its numbers add up.
-    pub async fn stop(mut self) -> Result<Stats, RunError> {
+    pub(crate) async fn stop(mut self) -> Result<Stats, RunError> {
         let _ = self.stop.take().unwrap().send(());
         self.ended().await
     }
 
     /// Waits until it ends by itself.
-    pub async fn ended(self) -> Result<Stats, RunError> {
+    pub(crate) async fn ended(self) -> Result<Stats, RunError> {
         let stats = self.stats.clone();
         let result = self.task.await.unwrap();
         let end = stats.snapshot();
@@ -211,14 +211,14 @@ impl Running {
     }
 
     /// Ends it as `kill -9` does: nothing of it runs on.
-    pub async fn crash(self) {
+    pub(crate) async fn crash(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 }
 
 /// Waits until something is true; the paused clock makes that cheap.
-pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..200_000 {
         if condition() {
             return;
@@ -229,7 +229,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// All that was produced is committed.
-pub async fn until_drained(log: &MemoryLog, partitions: i32) {
+pub(crate) async fn until_drained(log: &MemoryLog, partitions: i32) {
     until("the log is drained", || {
         (0..partitions).all(|p| log.committed(p) == log.end(p))
     })
@@ -237,6 +237,6 @@ pub async fn until_drained(log: &MemoryLog, partitions: i32) {
 }
 
 /// Runs a test on one thread.
-pub async fn locally<F: Future<Output = ()>>(test: F) {
+pub(crate) async fn locally<F: Future<Output = ()>>(test: F) {
     tokio::task::LocalSet::new().run_until(test).await;
 }

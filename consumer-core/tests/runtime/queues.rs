@@ -59,7 +59,7 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
             Scripted::default(),
         );
         for n in 0..10 {
-            queue.send(event(&format!("bad{n}"), &["fail_late", "fail_late", "go"]));
+            queue.send(event(&format!("bad{n}"), &["fail_late"]));
         }
         let consumer = start(
             Consumer::new("test", queue.source(), store.clone(), handler.clone())
@@ -82,10 +82,8 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
             begun.elapsed() < Duration::from_secs(30),
             "before the others come back"
         );
-        until("the queue is empty", || queue.remaining() == 0).await;
         let stats = consumer.stop().await.unwrap();
-        assert_eq!(effects(&store).len(), 110);
-        assert_eq!(stats.attempts_charged, 10);
+        assert_eq!((queue.remaining(), stats.attempts_charged), (10, 10));
     })
     .await;
 }

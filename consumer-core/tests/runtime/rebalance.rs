@@ -111,22 +111,18 @@ async fn a_partition_that_left_while_paused_goes_on_where_the_group_is() {
     locally(async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for n in 0..600 {
-            log.produce(0, event(&format!("e{n}"), &[]));
+            log.produce(0, event(&format!("e{n:03}"), &["slow"]));
         }
         let stuck = Scripted::default();
-        log.produce(0, event("last", &[]));
+        log.produce(0, event("last", &["slow"]));
         let source = log.source();
         let member = source.member();
         let limit = Limit {
             messages: 50,
             bytes: 1 << 20,
         };
-        let a = start(
-            Consumer::new("test", source, Down(store.clone()).0, stuck.clone()).in_flight(limit),
-        );
-        store.set_down(true);
+        let a = start(Consumer::new("test", source, store.clone(), stuck.clone()).in_flight(limit));
         until("it is paused", || log.pauses() > 0).await;
-        store.set_down(false);
         log.revoke(member, 0, Duration::from_secs(5));
         until("it has left", || log.owner(0).is_none()).await;
 
@@ -138,10 +134,15 @@ async fn a_partition_that_left_while_paused_goes_on_where_the_group_is() {
             store.clone(),
             Scripted::default(),
         ));
+        until("the other has it", || {
+            log.assign(b_member, 0);
+            log.owner(0) == Some(b_member)
+        })
+        .await;
         until("the other is through", || log.committed(0) == 601).await;
         let before = stuck.entered().len();
         for n in 600..700 {
-            log.produce(0, event(&format!("e{n}"), &[]));
+            log.produce(0, event(&format!("e{n:03}"), &["slow"]));
         }
         log.revoke(b_member, 0, Duration::from_secs(5));
         until("the other lets go", || log.owner(0).is_none()).await;
@@ -161,9 +162,6 @@ async fn a_partition_that_left_while_paused_goes_on_where_the_group_is() {
     })
     .await;
 }
-
-/// A store that is the other one: makes the intent of the line above readable.
-struct Down(MemoryStore);
 
 /// A repeat whose first leaves with its partition is handled here.
 #[tokio::test(start_paused = true)]

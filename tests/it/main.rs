@@ -1,0 +1,11 @@
+//! Everything that needs real services, in one binary.
+//!
+//! Each test has its own topic, queue and schema, and runs against what KAFKA_BROKERS,
+//! SQS_ENDPOINT and DATABASE_URL name; `scripts/test` sets them. Without its service a test is
+//! skipped, and with `CI` set it fails.
+
+#![allow(clippy::print_stdout, reason = "tests say what they skip, and print their seeds")]
+
+mod child;
+mod end_to_end;
+mod support;
