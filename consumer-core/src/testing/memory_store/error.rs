@@ -17,8 +17,8 @@ pub enum MemoryError {
     /// A value that the database does not take.
     #[error("a bad value: {0}")]
     BadValue(String),
-    /// An earlier statement of the transaction has failed (25P02). If its error was swallowed, the
-    /// event that did so is still the one to charge.
+    /// An earlier statement of the transaction has failed (25P02). When its error was swallowed,
+    /// the event that did so is still the one to charge.
     #[error("the transaction is aborted until it is rolled back")]
     Aborted,
     /// Two transactions wait for one another; this one gives way (40P01).
@@ -35,8 +35,10 @@ pub enum MemoryError {
 impl MemoryError {
     pub(super) fn blame(&self) -> Blame {
         match self {
-            Self::UniqueViolation { .. } | Self::BadValue(_) | Self::NoSavepoint => Blame::Event,
-            Self::Aborted => Blame::Event,
+            Self::UniqueViolation { .. }
+            | Self::BadValue(_)
+            | Self::NoSavepoint
+            | Self::Aborted => Blame::Event,
             Self::Deadlock => Blame::Contention,
             Self::Unavailable => Blame::Outage,
         }
