@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{MemoryLog, Message, MemoryStore};
+use oneffect_core::testing::{MemoryLog, MemoryStore, Message};
 use oneffect_core::{Consumer, Settled};
 
 use super::bench::*;
