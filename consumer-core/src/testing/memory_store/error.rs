@@ -35,8 +35,10 @@ pub enum MemoryError {
 impl MemoryError {
     pub(super) fn blame(&self) -> Blame {
         match self {
-            Self::UniqueViolation { .. } | Self::BadValue(_) | Self::NoSavepoint => Blame::Event,
-            Self::Aborted => Blame::Event,
+            Self::UniqueViolation { .. }
+            | Self::BadValue(_)
+            | Self::NoSavepoint
+            | Self::Aborted => Blame::Event,
             Self::Deadlock => Blame::Contention,
             Self::Unavailable => Blame::Outage,
         }
