@@ -308,7 +308,7 @@ async fn a_failed_event_waits_without_a_transaction_and_delays_nobody() {
         log.produce(0, event("x", &["fail_late"]));
         let consumer = start(
             Consumer::new("test", log.source(), store.clone(), Scripted::default())
-                .retry(RetrySchedule::default().base(Duration::from_secs(60))),
+                .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("it waits", || store.attempts("test", &key("x")).is_some()).await;
         for n in 0..100 {

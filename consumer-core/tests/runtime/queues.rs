@@ -40,7 +40,7 @@ async fn the_events_of_a_group_take_effect_in_order_through_failures() {
             consumer.stop().await.unwrap();
             for prefix in ["", "o-"] {
                 let group: Vec<_> = (store.rows("effect").into_iter())
-                    .filter(|id| id.starts_with("o-") == !prefix.is_empty())
+                    .filter(|id| id.starts_with("o-") != prefix.is_empty())
                     .collect();
                 assert_eq!(group, [1, 2, 3, 4, 5].map(|n| format!("{prefix}m{n}")));
             }
@@ -63,7 +63,7 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
         }
         let consumer = start(
             Consumer::new("test", queue.source(), store.clone(), handler.clone())
-                .retry(RetrySchedule::default().base(Duration::from_secs(60))),
+                .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("all have failed", || {
             consumer.stats.snapshot().attempts_charged == 10
@@ -102,7 +102,7 @@ async fn a_follower_of_a_released_event_is_released_with_it() {
         }
         let consumer = start(
             Consumer::new("test", queue.source(), store.clone(), handler.clone())
-                .retry(RetrySchedule::default().base(Duration::from_secs(60))),
+                .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("the queue is empty", || queue.remaining() == 0).await;
         let stats = consumer.stop().await.unwrap();
