@@ -138,12 +138,12 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
 }
 
 /// An event that acts like this, once for each entry.
-pub fn event(id: &str, script: &[&str]) -> Message {
+pub(crate) fn event(id: &str, script: &[&str]) -> Message {
     Message::new(serde_json::json!({ "event_id": id, "script": script }).to_string())
 }
 
 /// As [`event`], with an effect that is staged.
-pub fn staged(id: &str, script: &[&str]) -> Message {
+pub(crate) fn staged(id: &str, script: &[&str]) -> Message {
     let json = serde_json::json!({ "event_id": id, "script": script, "staged": true });
     Message::new(json.to_string())
 }
