@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oneffect_core::testing::{MemoryError, MemoryLog, Message, MemoryRow, MemoryStore};
+use oneffect_core::testing::{MemoryError, MemoryLog, MemoryRow, MemoryStore, Message};
 use oneffect_core::{
     Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, RunError, Settled,
     Source, Stats, StatsHandle, Store, done, reject,
@@ -51,6 +51,8 @@ pub(crate) enum Act {
     Hang,
     /// Commits by itself.
     Commit,
+    /// Works until it is told to stop, and gives up then.
+    UntilCancelled,
 }
 
 /// Runs the scripts, and writes down every time it is entered.
@@ -97,6 +99,10 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
             Act::Reject => return reject("never"),
             Act::Slow => tokio::time::sleep(Duration::from_secs(1)).await,
             Act::Hang => tokio::time::sleep(Duration::from_hours(1)).await,
+            Act::UntilCancelled => {
+                cx.cancelled().cancelled().await;
+                return Err(Failure::new("told to stop"));
+            }
             Act::Elsewhere => return Err(MemoryError::Unavailable.into()),
             _ => {}
         }
@@ -132,12 +138,12 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
 }
 
 /// An event that acts like this, once for each entry.
-pub fn event(id: &str, script: &[&str]) -> Message {
+pub(crate) fn event(id: &str, script: &[&str]) -> Message {
     Message::new(serde_json::json!({ "event_id": id, "script": script }).to_string())
 }
 
 /// As [`event`], with an effect that is staged.
-pub fn staged(id: &str, script: &[&str]) -> Message {
+pub(crate) fn staged(id: &str, script: &[&str]) -> Message {
     let json = serde_json::json!({ "event_id": id, "script": script, "staged": true });
     Message::new(json.to_string())
 }

@@ -94,7 +94,7 @@ async fn storm(seed: u64) -> Vec<String> {
 async fn whatever_happens_every_event_takes_effect_once() {
     for seed in 0..60 {
         locally(async move {
-            println!("seed {seed}");
+            eprintln!("seed {seed}");
             storm(seed).await;
         })
         .await;

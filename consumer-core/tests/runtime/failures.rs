@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{Fault, MemoryLog, Message, MemoryStore, Unreliable};
-use oneffect_core::{Consumer, DeadLetterKind, RetrySchedule, RunError, Settled, StoreError};
+use oneffect_core::testing::{Fault, MemoryLog, MemoryStore, Message, Unreliable};
+use oneffect_core::{
+    Consumer, DeadLetterKind, RetrySchedule, RunError, Settled, Store, StoreError,
+};
 
 use super::bench::*;
 
@@ -306,7 +308,7 @@ async fn a_failed_event_waits_without_a_transaction_and_delays_nobody() {
         log.produce(0, event("x", &["fail_late"]));
         let consumer = start(
             Consumer::new("test", log.source(), store.clone(), Scripted::default())
-                .retry(RetrySchedule::default().base(Duration::from_secs(60))),
+                .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("it waits", || store.attempts("test", &key("x")).is_some()).await;
         for n in 0..100 {
@@ -316,6 +318,65 @@ async fn a_failed_event_waits_without_a_transaction_and_delays_nobody() {
         assert_eq!(store.open_units(), 0);
         assert_eq!(log.committed(0), 0);
         consumer.stop().await.unwrap();
+    })
+    .await;
+}
+
+/// The process that charged the last attempt died before it wrote the dead letter.
+#[tokio::test(start_paused = true)]
+async fn an_event_found_exhausted_is_set_aside_without_running_again() {
+    locally(async {
+        let (log, store, handler) = (
+            MemoryLog::new("t", 1),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
+        log.produce(0, event("x", &[]));
+        let consumer = store.open("test").await.unwrap();
+        for _ in 0..3 {
+            let wait = Duration::from_millis(1);
+            store
+                .charge(consumer, &key("x"), "broken", wait)
+                .await
+                .unwrap();
+        }
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), handler.clone())
+                .retry(RetrySchedule::default().max_attempts(3)),
+        );
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_eq!(handler.times("x"), 0);
+        let (letter, _) = &store.dead_letters()[0];
+        assert_eq!((&*letter.error, letter.attempts), ("broken", 3));
+        assert_settled(&store, "x", Settled::Dead);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_gives_up_when_told_to_stop_is_not_charged() {
+    locally(async {
+        let (log, store, handler) = (
+            MemoryLog::new("t", 1),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
+        log.produce(0, event("x", &["until_cancelled", "go"]));
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
+        until("it runs", || handler.times("x") == 1).await;
+        let stats = consumer.stop().await.unwrap();
+        assert_eq!((stats.attempts_charged, stats.released), (0, 1));
+        assert_eq!(store.attempts("test", &key("x")), None);
+        let next = start(Consumer::new("test", log.source(), store.clone(), handler));
+        until_drained(&log, 1).await;
+        next.stop().await.unwrap();
+        assert_once(&store, ["x"]);
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{MemoryLog, Message, MemoryStore};
+use oneffect_core::testing::{MemoryLog, MemoryStore, Message};
 use oneffect_core::{Consumer, Settled};
 
 use super::bench::*;
@@ -223,7 +223,7 @@ async fn what_cannot_be_read_is_set_aside_whole_and_the_next_event_is_handled() 
 #[tokio::test(start_paused = true)]
 async fn a_redelivered_dead_letter_is_counted_and_not_doubled() {
     locally(async {
-        let log = MemoryLog::with_commit_interval("t", 1, Duration::from_secs(60));
+        let log = MemoryLog::with_commit_interval("t", 1, Duration::from_mins(1));
         let store = MemoryStore::new();
         log.produce(0, Message::new("garbage"));
         for _ in 0..2 {

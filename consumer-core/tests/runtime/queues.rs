@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::testing::{Message, MemoryQueue, MemoryStore};
+use oneffect_core::testing::{MemoryQueue, MemoryStore, Message};
 use oneffect_core::{Consumer, RetrySchedule};
 
 use super::bench::*;
@@ -40,7 +40,7 @@ async fn the_events_of_a_group_take_effect_in_order_through_failures() {
             consumer.stop().await.unwrap();
             for prefix in ["", "o-"] {
                 let group: Vec<_> = (store.rows("effect").into_iter())
-                    .filter(|id| id.starts_with("o-") == !prefix.is_empty())
+                    .filter(|id| id.starts_with("o-") != prefix.is_empty())
                     .collect();
                 assert_eq!(group, [1, 2, 3, 4, 5].map(|n| format!("{prefix}m{n}")));
             }
@@ -63,7 +63,7 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
         }
         let consumer = start(
             Consumer::new("test", queue.source(), store.clone(), handler.clone())
-                .retry(RetrySchedule::default().base(Duration::from_secs(60))),
+                .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("all have failed", || {
             consumer.stats.snapshot().attempts_charged == 10
@@ -102,7 +102,7 @@ async fn a_follower_of_a_released_event_is_released_with_it() {
         }
         let consumer = start(
             Consumer::new("test", queue.source(), store.clone(), handler.clone())
-                .retry(RetrySchedule::default().base(Duration::from_secs(60))),
+                .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("the queue is empty", || queue.remaining() == 0).await;
         let stats = consumer.stop().await.unwrap();
@@ -160,24 +160,29 @@ async fn a_busy_key_costs_its_neighbours_nothing() {
                 .handler_timeout(Duration::from_hours(1)),
         );
         until("the first runs", || slow.times("x") == 1).await;
-        b.send(event("x", &[]));
+        let two =
+            start(Consumer::new("test", b.source(), store.clone(), Scripted::default()).workers(1));
+        for n in 0..200 {
+            b.send(event(&format!("warm{n}"), &[]));
+        }
+        until("batches have grown", || effects(&store).len() == 200).await;
         for n in 0..50 {
             b.send(event(&format!("e{n}"), &[]));
+            if n == 25 {
+                b.send(event("x", &[]));
+            }
         }
-        let two = start(Consumer::new(
-            "test",
-            b.source(),
-            store.clone(),
-            Scripted::default(),
-        ));
-        until("the neighbours are through", || effects(&store).len() == 50).await;
+        until("the neighbours are through", || {
+            effects(&store).len() == 250
+        })
+        .await;
         until("the busy one waits without a unit", || {
             store.open_units() == 1
         })
         .await;
         assert_eq!(two.stats.snapshot().attempts_charged, 0);
         one.crash().await;
-        until("the second has it", || effects(&store).len() == 51).await;
+        until("the second has it", || effects(&store).len() == 251).await;
         two.stop().await.unwrap();
         assert_eq!(effects(&store)["x"], 1);
     })

@@ -24,7 +24,7 @@ async fn a_revocation_waits_for_its_own_partition_and_leaves_the_others_alone() 
         let consumer =
             start(Consumer::new("test", source, store.clone(), handler.clone()).workers(1));
         until("it runs", || !handler.entered().is_empty()).await;
-        log.revoke(member, 2, Duration::from_secs(60));
+        log.revoke(member, 2, Duration::from_mins(1));
         until("it is let go", || log.owner(2).is_none()).await;
         until("the others are through", || {
             log.committed(0) == 10 && log.committed(1) == 10
@@ -33,9 +33,14 @@ async fn a_revocation_waits_for_its_own_partition_and_leaves_the_others_alone() 
 
         log.assign(member, 2);
         until_drained(&log, 3).await;
-        consumer.stop().await.unwrap();
+        let stats = consumer.stop().await.unwrap();
         assert_once(&store, (0..30).map(|n| format!("e{n}")));
         assert_eq!(handler.entered().len(), 30, "nothing ran twice");
+        assert_eq!(
+            (stats.late, stats.duplicates),
+            (0, 0),
+            "what ran was settled first"
+        );
         assert_eq!(log.late_settlements(), 0);
     })
     .await;

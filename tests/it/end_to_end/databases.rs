@@ -53,6 +53,11 @@ pub(crate) struct OnPostgres {
 }
 
 impl OnPostgres {
+    /// What its sessions are called in `pg_stat_activity`.
+    pub(crate) fn session_name(&self) -> &str {
+        &self.spec.schema
+    }
+
     pub(crate) async fn join(spec: PostgresSpec) -> Self {
         let options: PgConnectOptions = spec.url.parse().unwrap();
         let options = options
