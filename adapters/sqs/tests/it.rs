@@ -2,5 +2,7 @@
 
 #[path = "../../../tests/it/sqs_rules.rs"]
 mod sqs_rules;
+#[path = "../../../tests/it/sqs_source.rs"]
+mod sqs_source;
 #[path = "../../../tests/it/sqs_stub.rs"]
 mod sqs_stub;
