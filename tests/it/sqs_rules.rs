@@ -54,6 +54,16 @@ fn all<'a>(deliveries: impl IntoIterator<Item = &'a Delivery>, settle: Settle) -
     settlements.collect()
 }
 
+/// A rule: this happens to all requests of one kind, and nothing to others.
+fn only(action: &'static str, fault: Fault) -> impl FnMut(&Request) -> Fault {
+    move |request| {
+        if request.is(action) {
+            return fault.clone();
+        }
+        Fault::None
+    }
+}
+
 fn ids(deliveries: &[Delivery]) -> Vec<String> {
     let positions = deliveries.iter().map(|d| d.position.to_string());
     positions
@@ -76,10 +86,7 @@ async fn what_was_acknowledged_is_deleted_before_the_source_has_closed() {
     stub.send_many(None, 10);
     let mut source = open(&stub, SqsConfig::default()).await;
     let received = receive(&mut source, 10).await;
-    stub.rule(|request| match request.is(DELETE) {
-        true => Fault::Delay(secs(2)),
-        false => Fault::None,
-    });
+    stub.rule(only(DELETE, Fault::Delay(secs(2))));
 
     source.stop_receiving();
     source.settle(&all(&received, Settle::Ack));
@@ -94,10 +101,7 @@ async fn a_close_that_could_not_settle_in_time_says_so() {
     stub.send(None, "{}");
     let mut source = open(&stub, SqsConfig::default()).await;
     let received = receive(&mut source, 1).await;
-    stub.rule(|request| match request.is(DELETE) {
-        true => Fault::BlackHole,
-        false => Fault::None,
-    });
+    stub.rule(only(DELETE, Fault::BlackHole));
 
     source.settle(&all(&received, Settle::Ack));
     let closed = source.close(secs(2)).await;
@@ -159,10 +163,7 @@ async fn a_slow_release_is_alone_on_its_way() {
     let mut source = open(&stub, SqsConfig::default().visibility(secs(40))).await;
     let received = receive(&mut source, 1).await;
     sleep(secs(15)).await;
-    stub.rule(|request| match request.is(CHANGE) {
-        true => Fault::Delay(secs(9)),
-        false => Fault::None,
-    });
+    stub.rule(only(CHANGE, Fault::Delay(secs(9))));
 
     // Its extension is due while this is on its way.
     source.settle(&all(&received, Settle::Release(secs(300))));
@@ -209,10 +210,7 @@ async fn an_expired_handle_of_a_fifo_queue_costs_one_more_delivery_and_no_order(
     let stub = Stub::fifo();
     stub.send_many(Some("g"), 2);
     let mut source = open(&stub, SqsConfig::default().visibility(secs(2))).await;
-    stub.rule(|request| match request.is(CHANGE) {
-        true => Fault::Refuse(403, "AccessDeniedException"),
-        false => Fault::None,
-    });
+    stub.rule(only(CHANGE, Fault::Refuse(403, "AccessDeniedException")));
     let first = receive(&mut source, 2).await;
     source.pause(first[0].assignment);
     listen(&mut source, secs(10)).await;
@@ -239,9 +237,11 @@ async fn a_delete_is_repeated_with_the_newest_handle() {
     stub.send(None, "{}");
     let mut source = open(&stub, SqsConfig::default().visibility(secs(1))).await;
     let first = receive(&mut source, 1).await;
-    stub.rule(|request| match request.is(DELETE) || request.is(CHANGE) {
-        true => Fault::BlackHole,
-        false => Fault::None,
+    stub.rule(|request| {
+        if request.is(RECEIVE) {
+            return Fault::None;
+        }
+        Fault::BlackHole
     });
     source.settle(&all(&first, Settle::Ack));
     let second = receive(&mut source, 1).await;
@@ -262,14 +262,14 @@ async fn a_message_received_twice_does_not_spoil_the_batch_of_its_delete() {
     let slow = stub.send(None, "{}");
     stub.send_many(None, 8);
     let mut source = open(&stub, SqsConfig::default().visibility(secs(2))).await;
-    stub.rule(move |request| match request.is(CHANGE) {
-        true => Fault::FailEntries {
-            message: slow.clone(),
+    stub.rule(only(
+        CHANGE,
+        Fault::FailEntries {
+            message: slow,
             code: "ReceiptHandleIsInvalid",
             sender_fault: true,
         },
-        false => Fault::None,
-    });
+    ));
     let received = receive(&mut source, 10).await;
 
     source.settle(&all(&received, Settle::Ack));
@@ -290,14 +290,14 @@ async fn one_entry_that_always_fails_is_tried_alone_and_given_up() {
     stub.send_many(None, 10);
     let mut source = open(&stub, SqsConfig::default().visibility(secs(120))).await;
     let received = receive(&mut source, 10).await;
-    stub.rule(|request| match request.is(DELETE) {
-        true => Fault::FailEntries {
+    stub.rule(only(
+        DELETE,
+        Fault::FailEntries {
             message: "m3".to_owned(),
             code: "InternalError",
             sender_fault: false,
         },
-        false => Fault::None,
-    });
+    ));
 
     source.settle(&all(&received, Settle::Ack));
     sleep(secs(100)).await;
@@ -384,10 +384,7 @@ async fn pollers_follow_the_queue() {
         SqsConfig::default().wait_time(secs(20)).max_pollers(4),
     )
     .await;
-    stub.rule(|request| match request.is(RECEIVE) {
-        true => Fault::Delay(Duration::from_millis(100)),
-        false => Fault::None,
-    });
+    stub.rule(only(RECEIVE, Fault::Delay(Duration::from_millis(100))));
 
     receive(&mut source, 300).await;
     let busy = stub.requests(RECEIVE);
@@ -504,17 +501,20 @@ async fn when_throttled_settlements_come_before_receives() {
     stub.send_many(None, 30);
     let mut source = open(&stub, SqsConfig::default()).await;
     let received = receive(&mut source, 10).await;
-    stub.rule(|request| match request.is(RECEIVE) {
-        true => Fault::Refuse(400, "OverLimit"),
-        false => Fault::Refuse(400, "RequestThrottled"),
+    stub.rule(|request| {
+        if request.is(RECEIVE) {
+            return Fault::Refuse(400, "OverLimit");
+        }
+        Fault::Refuse(400, "RequestThrottled")
     });
 
     source.settle(&all(&received, Settle::Ack));
     let said = listen(&mut source, secs(5)).await;
-    let (receives, deletes) = (stub.requests(RECEIVE).len(), stub.requests(DELETE).len());
+    let (receives_before, deletes_before) =
+        (stub.requests(RECEIVE).len(), stub.requests(DELETE).len());
     listen(&mut source, secs(115)).await;
-    let more_receives = stub.requests(RECEIVE).len() - receives;
-    let more_deletes = stub.requests(DELETE).len() - deletes;
+    let more_receives = stub.requests(RECEIVE).len() - receives_before;
+    let more_deletes = stub.requests(DELETE).len() - deletes_before;
     stub.no_rule();
     stub.send(None, "{}");
     let recovers_by = Instant::now() + secs(30);
@@ -561,10 +561,7 @@ async fn what_waits_while_a_delete_is_under_way_is_the_next_batch() {
     stub.send_many(None, 13);
     let mut source = open(&stub, SqsConfig::default()).await;
     let received = receive(&mut source, 13).await;
-    stub.rule(|request| match request.is(DELETE) {
-        true => Fault::Delay(secs(1)),
-        false => Fault::None,
-    });
+    stub.rule(only(DELETE, Fault::Delay(secs(1))));
 
     for delivery in &received {
         source.settle(&all([delivery], Settle::Ack));
@@ -638,10 +635,10 @@ async fn a_queue_that_is_not_there_is_named() {
 async fn a_missing_right_to_read_attributes_is_no_obstacle() {
     let stub = Stub::standard();
     stub.send(None, "{}");
-    stub.rule(|request| match request.is("GetQueueAttributes") {
-        true => Fault::Refuse(403, "AccessDeniedException"),
-        false => Fault::None,
-    });
+    stub.rule(only(
+        "GetQueueAttributes",
+        Fault::Refuse(403, "AccessDeniedException"),
+    ));
 
     let mut source = open(&stub, SqsConfig::default()).await;
 

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-const TWELVE_HOURS: Duration = Duration::from_secs(12 * 3600);
+const TWELVE_HOURS: Duration = Duration::from_hours(12);
 
 /// The queue. Clones are the same queue.
 #[derive(Clone, Debug)]
@@ -357,10 +357,10 @@ impl Stub {
         let mut state = self.state();
         let Some(at) = state.messages.iter().position(|m| m.id == id) else {
             // Deleting twice is fine.
-            return match request.is("DeleteMessageBatch") {
-                true => Ok(()),
-                false => Err(("InvalidParameterValue", true)),
-            };
+            if request.is("DeleteMessageBatch") {
+                return Ok(());
+            }
+            return Err(("InvalidParameterValue", true));
         };
         let message = &mut state.messages[at];
         let is_newest = message.handle.as_deref() == Some(handle);

@@ -18,7 +18,7 @@ use crate::backoff::Backoff;
 
 /// SQS hides a message for no more than 12 hours from its receipt, whatever is asked for. The
 /// minute is for the time that answers and requests travel.
-const LONGEST_HIDDEN: Duration = Duration::from_secs(12 * 3600 - 60);
+const LONGEST_HIDDEN: Duration = Duration::from_mins(12 * 60 - 1);
 
 /// How many entries SQS takes in a batch.
 const BATCH: usize = 10;

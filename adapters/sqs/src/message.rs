@@ -67,7 +67,7 @@ fn content(message: &Message) -> (Bytes, Headers) {
         .map(|(name, value)| (name.as_str(), bytes(value)))
         .collect();
     // SQS gives them in no order.
-    attributes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    attributes.sort_unstable_by_key(|(name, _)| *name);
     let body = message.body().unwrap_or_default();
     let is_encoded = (attributes.iter())
         .any(|(name, value)| *name == ENCODING_ATTRIBUTE && value == BASE64.as_bytes());

@@ -3,6 +3,7 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::Region;
 use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata};
+use aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesError;
 use aws_sdk_sqs::types::QueueAttributeName;
 use aws_smithy_http_client::tls;
 use oneffect_core::SourceError;
@@ -44,9 +45,8 @@ fn region_of(queue_url: &str) -> Option<&str> {
     let host =
         (host.strip_suffix(".amazonaws.com")).or_else(|| host.strip_suffix(".amazonaws.com.cn"))?;
     match host.split_once('.')? {
-        ("sqs", region) => Some(region),
-        // The old way: `https://eu-west-1.queue.amazonaws.com/1234/orders`.
-        (region, "queue") => Some(region),
+        // The second is the old way: `https://eu-west-1.queue.amazonaws.com/1234/orders`.
+        ("sqs", region) | (region, "queue") => Some(region),
         _ => None,
     }
 }
@@ -68,7 +68,9 @@ pub(crate) fn queue_name(queue_url: &str) -> Result<&str, SourceError> {
 
 /// Whether the queue is first in, first out: AWS has their names, and no others, end like this.
 pub(crate) fn is_fifo(queue_name: &str) -> bool {
-    queue_name.ends_with(".fifo")
+    queue_name
+        .rsplit_once('.')
+        .is_some_and(|(_, suffix)| suffix == "fifo")
 }
 
 /// Finds out whether the queue is there, and whether its settings suit.
@@ -100,7 +102,7 @@ pub(crate) async fn check_queue(
             let failure = match CallErrorKind::of(&error) {
                 CallErrorKind::Refused => {
                     let missing = (error.as_service_error())
-                        .is_some_and(|error| error.is_queue_does_not_exist());
+                        .is_some_and(GetQueueAttributesError::is_queue_does_not_exist);
                     SourceError::misconfigured(if missing {
                         format!("there is no {place}; check URL, region, account and endpoint")
                     } else {
@@ -145,9 +147,10 @@ fn check_redrive_policy(policy: &str, queue_url: &str, config: &SqsConfig) {
 /// AWS gives a number; a policy that was set with a string gives that back.
 fn max_receive_count(policy: &str) -> Option<u32> {
     let policy: serde_json::Value = serde_json::from_str(policy).ok()?;
-    match policy.get("maxReceiveCount")? {
-        serde_json::Value::String(count) => count.parse().ok(),
-        count => u32::try_from(count.as_u64()?).ok(),
+    let count = policy.get("maxReceiveCount")?;
+    match count.as_str() {
+        Some(count) => count.parse().ok(),
+        None => u32::try_from(count.as_u64()?).ok(),
     }
 }
 
