@@ -473,10 +473,15 @@ async fn of_several_pollers_none_goes_on_after_a_stop() {
     let stub = Stub::standard();
     stub.send_many(None, 500);
     let mut source = open(&stub, SqsConfig::default()).await;
-    stub.rule(only(
-        RECEIVE,
-        Fault::DelayAnswer(Duration::from_millis(100)),
-    ));
+    // Their answers come one after the other.
+    let mut millis = 0;
+    stub.rule(move |request| {
+        if request.is(RECEIVE) {
+            millis = (millis + 17) % 100;
+            return Fault::DelayAnswer(Duration::from_millis(100 + millis));
+        }
+        Fault::None
+    });
     let handed_out = receive(&mut source, 100).await;
     let outstanding = 500 - handed_out.len() - stub.visible();
     assert!(outstanding > 0);
