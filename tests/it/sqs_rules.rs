@@ -222,9 +222,10 @@ async fn an_expired_handle_of_a_fifo_queue_costs_one_more_delivery_and_no_order(
     let again = receive(&mut source, 2).await;
     stub.no_rule();
     source.settle(&all(&again, Settle::Ack));
-    sleep(secs(1)).await;
+    let closed = source.close(secs(8)).await;
 
     assert_eq!(refused, 2);
+    assert!(closed.is_ok(), "{closed:?}");
     assert_eq!(ids(&again), ["m0", "m1"]);
     assert_eq!(again[0].order, Order::Group("g".into()));
     assert_eq!(stub.len(), 0);
@@ -466,20 +467,71 @@ async fn after_a_stop_nothing_is_received_for_long_and_everything_shows_again() 
     assert_eq!(stub.receives(), [2; 5]);
 }
 
-/// Field case 071: what waits in the source's own buffer.
+/// Field case 071.
+#[tokio::test(start_paused = true)]
+async fn of_several_pollers_none_goes_on_after_a_stop() {
+    let stub = Stub::standard();
+    stub.send_many(None, 500);
+    let mut source = open(&stub, SqsConfig::default()).await;
+    // Their answers come one after the other.
+    let mut millis = 0;
+    stub.rule(move |request| {
+        if request.is(RECEIVE) {
+            millis = (millis + 17) % 100;
+            return Fault::DelayAnswer(Duration::from_millis(100 + millis));
+        }
+        Fault::None
+    });
+    let handed_out = receive(&mut source, 100).await;
+    let outstanding = 500 - handed_out.len() - stub.visible();
+    assert!(outstanding > 0);
+
+    source.stop_receiving();
+    let asked = stub.requests(RECEIVE).len();
+    sleep(secs(7)).await;
+
+    assert_eq!(stub.requests(RECEIVE).len(), asked);
+    assert_eq!(stub.visible(), 500 - handed_out.len());
+}
+
+/// Field case 071: what waits in the source's own buffer shows again while the runtime still
+/// drains.
 #[tokio::test(start_paused = true)]
 async fn what_was_never_handed_out_shows_again_at_the_stop() {
     let stub = Stub::standard();
-    stub.send_many(None, 100);
+    stub.send_many(None, 500);
     let mut source = open(&stub, SqsConfig::default().visibility(secs(300))).await;
-    let handed_out = receive(&mut source, 10).await;
-    sleep(secs(1)).await;
+    stub.rule(only(
+        RECEIVE,
+        Fault::DelayAnswer(Duration::from_millis(100)),
+    ));
+    let handed_out = receive(&mut source, 100).await;
+    sleep(Duration::from_millis(250)).await;
 
     source.stop_receiving();
+    let asked = stub.requests(RECEIVE).len();
+    sleep(secs(7)).await;
+    let while_draining = stub.visible();
     source.settle(&all(&handed_out[..3], Settle::Ack));
     source.close(secs(8)).await.unwrap();
 
-    assert_eq!((stub.len(), stub.visible()), (97, 97));
+    assert_eq!(stub.requests(RECEIVE).len(), asked);
+    assert_eq!(while_draining, 500 - handed_out.len());
+    assert_eq!((stub.len(), stub.visible()), (497, 497));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_receive_brings_while_the_source_closes_shows_again() {
+    let stub = Stub::standard();
+    stub.send_many(None, 10);
+    stub.rule(only(RECEIVE, Fault::DelayAnswer(secs(3))));
+    let source = open(&stub, SqsConfig::default().visibility(secs(300))).await;
+    sleep(secs(1)).await;
+    assert_eq!(stub.visible(), 0);
+
+    source.close(secs(8)).await.unwrap();
+
+    assert_eq!((stub.len(), stub.visible()), (10, 10));
 }
 
 #[tokio::test(start_paused = true)]

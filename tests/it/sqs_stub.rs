@@ -108,6 +108,8 @@ pub(crate) enum Fault {
     LoseAnswer,
     /// It is done this much later.
     Delay(Duration),
+    /// It is done, and answered this much later.
+    DelayAnswer(Duration),
     /// It is refused with this status and code.
     Refuse(u16, &'static str),
     /// The entries of these messages fail with this code and are not done; whose fault that is.
@@ -229,7 +231,8 @@ impl Stub {
             Fault::BlackHole => std::future::pending().await,
             Fault::Delay(delay) => tokio::time::sleep(*delay).await,
             Fault::Refuse(status, code) => return Ok(refusal(*status, code)),
-            Fault::None | Fault::LoseAnswer | Fault::FailEntries { .. } => {}
+            Fault::None | Fault::LoseAnswer | Fault::DelayAnswer(_) | Fault::FailEntries { .. } => {
+            }
         }
         let response = match request.action.as_str() {
             "GetQueueAttributes" => ok(&json!({ "Attributes": {} })),
@@ -237,8 +240,14 @@ impl Stub {
             "DeleteMessageBatch" | "ChangeMessageVisibilityBatch" => self.batch(&request, &fault),
             other => panic!("the stub does not know {other}"),
         };
-        if let Fault::LoseAnswer = fault {
-            std::future::pending::<()>().await;
+        match fault {
+            Fault::LoseAnswer => std::future::pending().await,
+            Fault::DelayAnswer(delay) => tokio::time::sleep(delay).await,
+            Fault::None
+            | Fault::BlackHole
+            | Fault::Delay(_)
+            | Fault::Refuse(..)
+            | Fault::FailEntries { .. } => {}
         }
         Ok(response)
     }

@@ -47,7 +47,7 @@ pub(crate) struct Ledger {
     /// Messages whose visibility is to be changed, by when.
     changes: BTreeSet<(Instant, u64)>,
     given_up: usize,
-    closing: bool,
+    closed: bool,
 }
 
 /// One receipt of a message.
@@ -109,7 +109,7 @@ impl Ledger {
             deletes: BTreeSet::new(),
             changes: BTreeSet::new(),
             given_up: 0,
-            closing: false,
+            closed: false,
         }
     }
 
@@ -232,9 +232,8 @@ impl Ledger {
         self.plan(number);
     }
 
-    /// Gives back everything that is held and not settled; from now on nothing stays.
-    pub(crate) fn close(&mut self, now: Instant) {
-        self.closing = true;
+    /// Gives back everything that is held and not settled.
+    pub(crate) fn let_go(&mut self, now: Instant) {
         self.deliveries.clear();
         let mut numbers: Vec<_> = self.messages.keys().copied().collect();
         numbers.sort_unstable();
@@ -250,8 +249,14 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closing && self.messages.is_empty()
+    /// From now on nothing is entered any more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether SQS knows everything that there will be to know.
+    pub(crate) fn is_done(&self) -> bool {
+        self.closed && self.messages.is_empty()
     }
 
     /// How many messages SQS has not been told about, because it refused to hear it.

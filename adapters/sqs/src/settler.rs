@@ -69,7 +69,7 @@ impl Settler {
         loop {
             let now = Instant::now();
             self.make_calls(now);
-            if shared.ledger().is_closed() {
+            if shared.ledger().is_done() {
                 return;
             }
             let timer = self.next_timer(now);

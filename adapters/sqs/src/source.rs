@@ -270,7 +270,7 @@ impl Running {
         let start = Instant::now();
         let deadline = start + deadline;
         self.stop_receiving();
-        self.shared.ledger().close(Instant::now());
+        self.shared.ledger().let_go(Instant::now());
         self.shared.settled.notify_one();
         // A receive that is abandoned may take messages with it. What it brings has to be given
         // back, so it gets a part of the time only.
@@ -282,6 +282,8 @@ impl Running {
                 "a receive was still outstanding; a message that it brings now hides until its visibility times out"
             );
         }
+        self.shared.ledger().close();
+        self.shared.settled.notify_one();
         let settled = tokio::time::timeout_at(deadline, &mut self.settler).await;
         let ledger = self.shared.ledger();
         let message = match settled {

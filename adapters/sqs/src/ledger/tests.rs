@@ -403,17 +403,18 @@ fn closing_gives_back_what_is_open_and_waits_for_what_is_settled() {
     let settled = ledger.received(&standard("settled", "settled"), now);
     ledger.settle(&[ack(settled)], now);
 
-    ledger.close(now);
+    ledger.let_go(now);
+    ledger.close();
     let change = ledger.changes(now).unwrap();
     let delete = ledger.deletes(now).unwrap();
     ledger.answer_all(&change, &Answer::Done, now);
-    let before = ledger.is_closed();
+    let before = ledger.is_done();
     ledger.answer_all(&delete, &Answer::Done, now);
 
     assert_eq!(handles(&change), ["open"]);
     assert_eq!(wishes(&change), [Wish::Show { after_seconds: 0 }]);
     assert_eq!(handles(&delete), ["settled"]);
-    assert_eq!((before, ledger.is_closed()), (false, true));
+    assert_eq!((before, ledger.is_done()), (false, true));
 }
 
 #[test]
