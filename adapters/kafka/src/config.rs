@@ -44,6 +44,10 @@ impl Default for KafkaConfig {
 /// librdkafka's default for `max.poll.interval.ms`.
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(5);
 
+/// How long a member may be silent before the group goes on without it. librdkafka's 45 s would
+/// leave a killed member's work lying for as long.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl KafkaConfig {
     /// Whether the settings fit together and keep the guarantee. Called when the source is opened.
     ///
@@ -63,6 +67,7 @@ impl KafkaConfig {
                 )));
             }
         }
+        self.millis("session.timeout.ms", SESSION_TIMEOUT)?;
         self.max_poll_interval().map(|_| ())
     }
 
@@ -73,9 +78,12 @@ impl KafkaConfig {
     }
 
     fn max_poll_interval(&self) -> Result<Duration, SourceError> {
-        let key = "max.poll.interval.ms";
+        self.millis("max.poll.interval.ms", MAX_POLL_INTERVAL)
+    }
+
+    fn millis(&self, key: &str, default: Duration) -> Result<Duration, SourceError> {
         let Some(value) = self.properties.get(key) else {
-            return Ok(MAX_POLL_INTERVAL);
+            return Ok(default);
         };
         match value.trim().parse() {
             Ok(millis) => Ok(Duration::from_millis(millis)),
@@ -104,12 +112,18 @@ impl KafkaConfig {
             // With the `consumer` protocol (KIP-848) the broker decides both, and librdkafka
             // refuses to be given them.
             client.set("partition.assignment.strategy", "cooperative-sticky");
-            let session_timeout =
-                Duration::from_secs(10).min(self.max_poll_interval().unwrap_or(MAX_POLL_INTERVAL));
+            let max_poll_interval = self.max_poll_interval().unwrap_or(MAX_POLL_INTERVAL);
+            let longest = SESSION_TIMEOUT.min(max_poll_interval);
+            let session_timeout = self
+                .millis("session.timeout.ms", longest)
+                .unwrap_or(longest);
             client.set(
                 "session.timeout.ms",
                 session_timeout.as_millis().to_string(),
             );
+            // Left at its 3 s, a shorter session would end before its first heartbeat.
+            let heartbeat = (session_timeout / 3).min(Duration::from_secs(3));
+            client.set("heartbeat.interval.ms", heartbeat.as_millis().to_string());
         }
         let tls = property("security.protocol")
             .is_some_and(|protocol| protocol.to_ascii_lowercase().ends_with("ssl"));
@@ -239,6 +253,15 @@ mod tests {
     fn a_session_never_lasts_longer_than_the_poll_interval() {
         let client = with(&[("max.poll.interval.ms", "6000")]).client_config("b", "g");
         assert_eq!(client.get("session.timeout.ms"), Some("6000"));
+    }
+
+    #[test]
+    fn a_session_outlasts_some_heartbeats_however_short_it_is() {
+        for (session, heartbeat) in [("45000", "3000"), ("10000", "3000"), ("1500", "500")] {
+            let client = with(&[("session.timeout.ms", session)]).client_config("b", "g");
+            assert_eq!(client.get("session.timeout.ms"), Some(session));
+            assert_eq!(client.get("heartbeat.interval.ms"), Some(heartbeat));
+        }
     }
 
     #[test]

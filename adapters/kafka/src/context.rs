@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{self, Wake, Waker};
 use std::thread::{self, Thread};
@@ -12,14 +12,13 @@ use oneffect_core::{AssignmentId, Revocation, SourceEvent};
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
-use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::topic_partition_list::Offset as At;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use tracing::{debug, error, info, warn};
 
 use crate::TARGET;
-use crate::state::{Offset, Shared};
+use crate::state::Shared;
 
 /// What is remembered between callbacks.
 #[derive(Debug)]
@@ -31,9 +30,9 @@ pub(crate) struct Context {
     served: AtomicBool,
     /// The text of the last error; the poll that returns it has only its code.
     last_error: Mutex<Option<String>>,
+    /// The same, without what follows from others.
+    last_cause: Mutex<Option<String>>,
     link: Mutex<Link>,
-    commit_in_flight: AtomicBool,
-    commits_refused: AtomicU64,
 }
 
 /// Whether we take part in the group, as far as we know.
@@ -51,13 +50,12 @@ impl Context {
             drain,
             served: AtomicBool::new(false),
             last_error: Mutex::new(None),
+            last_cause: Mutex::new(None),
             link: Mutex::new(Link {
                 reachable: true,
                 in_group: false,
                 told: false,
             }),
-            commit_in_flight: AtomicBool::new(false),
-            commits_refused: AtomicU64::new(0),
         }
     }
 
@@ -68,6 +66,11 @@ impl Context {
 
     pub(crate) fn last_error(&self) -> Option<String> {
         lock(&self.last_error).clone()
+    }
+
+    /// Why brokers are out of reach, as far as is known.
+    pub(crate) fn last_cause(&self) -> Option<String> {
+        lock(&self.last_cause).clone().or_else(|| self.last_error())
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -95,62 +98,6 @@ impl Context {
         if changed {
             self.shared.tell(SourceEvent::Connected(connected));
         }
-    }
-
-    pub(crate) fn is_commit_in_flight(&self) -> bool {
-        self.commit_in_flight.load(Ordering::Relaxed)
-    }
-
-    /// Sends a commit; what becomes of it comes back in [`Self::commit_callback`].
-    pub(crate) fn commit_in_background(&self, consumer: &BaseConsumer<Self>, offsets: &[Offset]) {
-        self.commit_in_flight.store(true, Ordering::Relaxed);
-        let sent = partitions(offsets).and_then(|list| consumer.commit(&list, CommitMode::Async));
-        if let Err(commit_error) = sent {
-            self.commit_in_flight.store(false, Ordering::Relaxed);
-            self.refused(&commit_error);
-        }
-    }
-
-    /// Commits and waits for the answer.
-    pub(crate) fn commit_now(
-        &self,
-        consumer: &BaseConsumer<Self>,
-        offsets: &[Offset],
-    ) -> KafkaResult<()> {
-        /// A rebalance that has just begun, or a coordinator that has just moved, is over soon.
-        const ATTEMPTS: u32 = 10;
-        const PAUSE: Duration = Duration::from_millis(100);
-        if offsets.is_empty() {
-            return Ok(());
-        }
-        let list = partitions(offsets)?;
-        let mut attempt = 1;
-        loop {
-            let Err(commit_error) = consumer.commit(&list, CommitMode::Sync) else {
-                return Ok(());
-            };
-            self.refused(&commit_error);
-            let passes = commit_error.rdkafka_error_code().is_some_and(|code| {
-                matches!(
-                    code,
-                    Code::RebalanceInProgress
-                        | Code::CoordinatorLoadInProgress
-                        | Code::NotCoordinator
-                )
-            });
-            if !passes || attempt == ATTEMPTS {
-                return Err(commit_error);
-            }
-            attempt += 1;
-            thread::sleep(PAUSE);
-        }
-    }
-
-    /// A commit that is refused is no failure: what has been settled since goes with the next one,
-    /// and what is not committed is delivered again and found to be a duplicate.
-    fn refused(&self, commit_error: &KafkaError) {
-        let refused = self.commits_refused.fetch_add(1, Ordering::Relaxed) + 1;
-        debug!(target: TARGET, error = %commit_error, refused, "the coordinator refused a commit");
     }
 
     fn assigned(&self, list: &TopicPartitionList) {
@@ -188,7 +135,9 @@ impl Context {
 
     /// Others may own these already: nothing is waited for and nothing is committed.
     fn lost(&self, ids: &[AssignmentId]) {
+        let commits = self.shared.hold_commits();
         self.shared.lock().end(ids);
+        drop(commits);
         self.set_in_group(false);
         if !ids.is_empty() {
             warn!(target: TARGET, partitions = ids.len(), "partitions were lost: the group went on without this member");
@@ -206,8 +155,9 @@ impl Context {
         if !block_on(drained, Instant::now() + self.drain + GRACE, stop) {
             debug!(target: TARGET, "a revocation was not waited for to the end");
         }
+        let commits = self.shared.hold_commits();
         let offsets = self.shared.lock().end(ids);
-        if let Err(commit_error) = self.commit_now(consumer, &offsets) {
+        if let Err(commit_error) = commits.commit(consumer, &offsets) {
             warn!(target: TARGET, error = %commit_error, partitions = offsets.len(), "what was settled last could not be committed before a revocation; the next owner will find duplicates");
         }
     }
@@ -234,8 +184,11 @@ impl ClientContext for Context {
         info!(target: "librdkafka", statistics = %String::from_utf8_lossy(statistics));
     }
 
-    fn error(&self, _error: KafkaError, reason: &str) {
+    fn error(&self, error: KafkaError, reason: &str) {
         self.served.store(true, Ordering::Relaxed);
+        if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
+            *lock(&self.last_cause) = Some(reason.to_owned());
+        }
         *lock(&self.last_error) = Some(reason.to_owned());
     }
 }
@@ -268,30 +221,6 @@ impl ConsumerContext for Context {
             self.assigned(list);
         }
     }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        self.served.store(true, Ordering::Relaxed);
-        self.commit_in_flight.store(false, Ordering::Relaxed);
-        if let Err(commit_error) = &result {
-            self.refused(commit_error);
-        }
-        let mut state = self.shared.lock();
-        for element in offsets.elements() {
-            if let At::Offset(offset) = element.offset() {
-                let succeeded = result.is_ok() && element.error().is_ok();
-                state.end_commit(element.topic(), element.partition(), offset, succeeded);
-            }
-        }
-    }
-}
-
-fn partitions(offsets: &[Offset]) -> KafkaResult<TopicPartitionList> {
-    let mut list = TopicPartitionList::with_capacity(offsets.len());
-    for offset in offsets {
-        let at = At::Offset(offset.next);
-        list.add_partition_offset(&offset.topic, offset.partition, at)?;
-    }
-    Ok(list)
 }
 
 /// Waits for a future on this thread, which is the one that gets woken. Tells whether it ended.

@@ -34,6 +34,7 @@
 //! | `zstd` | reading topics that are compressed with zstd |
 
 mod arena;
+mod commit;
 mod config;
 mod context;
 mod fault;

@@ -1,7 +1,7 @@
 //! The thread that owns the consumer.
 
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use oneffect_core::SourceError;
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::TARGET;
 use crate::arena::Arena;
+use crate::commit;
 use crate::config::KafkaConfig;
 use crate::context::Context;
 use crate::fault::{self, Fault, Quiet};
@@ -59,9 +60,20 @@ pub(crate) fn run(setup: &Setup, answers: Answers) {
         let _ = answers.opened.send(Err(error));
         return;
     }
+    let consumer = Arc::new(consumer);
+    let committer = match start_committer(setup, &consumer) {
+        Ok(committer) => committer,
+        Err(error) => {
+            let _ = answers.opened.send(Err(error));
+            return;
+        }
+    };
     let _ = answers.opened.send(Ok(()));
     let mut poller = Poller::new(setup, consumer);
     poller.run();
+    committer.thread().unpark();
+    // It ends with the commit that it may be waiting for, which the last one would wait for too.
+    let _ = committer.join();
     let _ = answers.committed.send(poller.commit_last());
     // Leaves the group. This can hang without limit (rust-rdkafka #509), which is why nobody waits
     // for it without a deadline.
@@ -98,6 +110,18 @@ fn subscribe(setup: &Setup, consumer: &BaseConsumer<Context>) -> Result<(), Sour
         .map_err(|error| SourceError::misconfigured("cannot subscribe").because(error))
 }
 
+fn start_committer(
+    setup: &Setup,
+    consumer: &Arc<BaseConsumer<Context>>,
+) -> Result<JoinHandle<()>, SourceError> {
+    let (shared, consumer) = (Arc::clone(&setup.shared), Arc::clone(consumer));
+    let interval = setup.config.commit_interval;
+    thread::Builder::new()
+        .name("oneffect-commit".to_owned())
+        .spawn(move || commit::run(&shared, &consumer, interval))
+        .map_err(|error| SourceError::fatal("cannot start the thread that commits").because(error))
+}
+
 /// Tells the runtime if the thread dies: it would wait for ever.
 struct Alarm(Arc<Shared>);
 
@@ -112,10 +136,10 @@ impl Drop for Alarm {
 }
 
 /// How often the thread looks around when nothing wakes it: an arriving record, a pause or a resume
-/// wakes it at once, a settlement may wait.
+/// wakes it at once.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// How many records are read before pauses and commits are looked at.
+/// How many records are read before pauses are looked at.
 const BATCH: usize = 500;
 
 /// How long reading may stand still while the runtime is behind, before partitions are paused and
@@ -123,14 +147,12 @@ const BATCH: usize = 500;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 struct Poller {
-    consumer: BaseConsumer<Context>,
+    consumer: Arc<BaseConsumer<Context>>,
     shared: Arc<Shared>,
-    commit_interval: Duration,
     /// A topic to ask for when looking for a broker; `None` asks for all.
     probe_topic: Option<String>,
     arena: Arena,
     quiet: Quiet,
-    committed_at: Option<Instant>,
     probed_at: Option<Instant>,
     full_since: Option<Instant>,
     /// All is paused, since the runtime is behind.
@@ -140,16 +162,14 @@ struct Poller {
 }
 
 impl Poller {
-    fn new(setup: &Setup, consumer: BaseConsumer<Context>) -> Self {
+    fn new(setup: &Setup, consumer: Arc<BaseConsumer<Context>>) -> Self {
         let named = setup.topics.iter().find(|topic| !topics::is_pattern(topic));
         Self {
             consumer,
             shared: Arc::clone(&setup.shared),
-            commit_interval: setup.config.commit_interval,
             probe_topic: named.cloned(),
             arena: Arena::default(),
             quiet: Quiet::default(),
-            committed_at: None,
             probed_at: None,
             full_since: None,
             held: false,
@@ -160,7 +180,6 @@ impl Poller {
     fn run(&mut self) {
         while !self.shared.is_closing() {
             self.apply_pauses();
-            self.commit_if_due();
             self.look_for_brokers();
             if self.ended || self.waits_for_room() || !self.read() {
                 thread::park_timeout(IDLE);
@@ -259,29 +278,9 @@ impl Poller {
         }
     }
 
-    /// Commits what has moved, if the last commit is long enough ago and has been answered.
-    fn commit_if_due(&mut self) {
-        /// The client answers every commit; should it not, the next must not wait for ever.
-        const FORGOTTEN: Duration = Duration::from_mins(1);
-        let context = self.consumer.context();
-        let elapsed = self.committed_at.map(|at| at.elapsed());
-        let interval = if context.is_commit_in_flight() {
-            self.commit_interval.max(FORGOTTEN)
-        } else {
-            self.commit_interval
-        };
-        if elapsed.is_some_and(|elapsed| elapsed < interval) || self.consumer.assignment_lost() {
-            return;
-        }
-        let offsets = self.shared.lock().begin_commit();
-        if !offsets.is_empty() {
-            context.commit_in_background(&self.consumer, &offsets);
-            self.committed_at = Some(Instant::now());
-        }
-    }
-
     /// Commits what is left. Ends all assignments: nothing can be settled any more.
     fn commit_last(&mut self) -> Result<(), KafkaError> {
+        let commits = self.shared.hold_commits();
         let mut state = self.shared.lock();
         let ids = state.ids();
         let offsets = state.end(&ids);
@@ -290,7 +289,7 @@ impl Poller {
             // Others may be further than we are.
             return Ok(());
         }
-        self.consumer.context().commit_now(&self.consumer, &offsets)
+        commits.commit(&self.consumer, &offsets)
     }
 
     fn fault(&mut self, error: &KafkaError) {

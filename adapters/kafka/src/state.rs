@@ -12,6 +12,7 @@ use oneffect_core::{
 };
 use tokio::sync::Notify;
 
+use crate::commit::{Commits, Refused};
 use crate::record::Record;
 
 /// How much may wait for the runtime. Small: the runtime takes what there is at once, and what it
@@ -31,12 +32,18 @@ pub(crate) struct Shared {
     /// Some assignment's pause was changed.
     pauses_changed: AtomicBool,
     closing: AtomicBool,
+    /// Held while a commit is on its way, and taken before `state`, never after it.
+    commits: Mutex<Refused>,
 }
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing here is left half done by a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hold_commits(&self) -> Commits<'_> {
+        Commits(self.commits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Says which thread to wake: the calling one.
@@ -188,8 +195,6 @@ struct Owned {
     watermark: Watermark,
     /// What the group's coordinator is known to hold; `None` until we have told it.
     committed: Option<i64>,
-    /// What it is being told.
-    sent: Option<i64>,
     pause_wanted: bool,
     paused: bool,
 }
@@ -232,7 +237,6 @@ impl State {
                 partition,
                 watermark: Watermark::default(),
                 committed: None,
-                sent: None,
                 pause_wanted: false,
                 paused: false,
             },
@@ -305,26 +309,18 @@ impl State {
         !self.ready.is_empty()
     }
 
-    /// Offsets that have moved since they were last told to the coordinator, marked as being told.
-    pub(crate) fn begin_commit(&mut self) -> Vec<Offset> {
-        let moved = self.owned.values_mut().filter_map(|owned| {
-            let offset = owned.uncommitted()?;
-            owned.sent = Some(offset.next);
-            Some(offset)
-        });
-        moved.collect()
+    /// Offsets that have moved since they were last committed.
+    pub(crate) fn uncommitted(&self) -> Vec<Offset> {
+        self.owned.values().filter_map(Owned::uncommitted).collect()
     }
 
-    /// What became of a commit. Answers for a partition's earlier assignment find no match.
-    pub(crate) fn end_commit(&mut self, topic: &str, partition: i32, offset: i64, succeeded: bool) {
-        let id = self.id(topic, partition);
-        let Some(owned) = id.and_then(|id| self.owned.get_mut(&id)) else {
-            return;
-        };
-        if owned.sent == Some(offset) {
-            owned.sent = None;
-            if succeeded {
-                owned.committed = Some(offset);
+    /// These are committed. Whoever says so holds the right to commit, so their assignments are
+    /// those that they were taken from.
+    pub(crate) fn committed(&mut self, offsets: &[Offset]) {
+        for offset in offsets {
+            let id = self.id(&offset.topic, offset.partition);
+            if let Some(owned) = id.and_then(|id| self.owned.get_mut(&id)) {
+                owned.committed = Some(offset.next);
             }
         }
     }

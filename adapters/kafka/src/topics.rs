@@ -129,7 +129,7 @@ fn out_of_reach(
     timeout: Duration,
     error: KafkaError,
 ) -> SourceError {
-    let reason = consumer.context().last_error();
+    let reason = consumer.context().last_cause();
     let reason = reason
         .map(|reason| format!(": {reason}"))
         .unwrap_or_default();
