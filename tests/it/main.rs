@@ -15,4 +15,8 @@
 
 mod child;
 mod end_to_end;
+mod kafka_source;
+mod sqs_rules;
+mod sqs_source;
+mod sqs_stub;
 mod support;
