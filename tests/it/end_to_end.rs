@@ -18,12 +18,19 @@ pub(crate) use self::handler::Probe;
 use crate::child;
 
 /// Everything but the name, the same for consumers in this process and in a child.
-fn consumer<Src: Source, D: Database>(source: Src, database: &D, probe: Probe) -> Consumer<Src, D::Store, Probe>
+fn consumer<Src: Source, D: Database>(
+    source: Src,
+    database: &D,
+    probe: Probe,
+) -> Consumer<Src, D::Store, Probe>
 where
     Probe: oneffect::Handler<D::Store>,
 {
-    Consumer::new("probe", source, database.store(), probe)
-        .retry(RetrySchedule::default().base(Duration::from_millis(20)).max_attempts(4))
+    Consumer::new("probe", source, database.store(), probe).retry(
+        RetrySchedule::default()
+            .base(Duration::from_millis(20))
+            .max_attempts(4),
+    )
 }
 
 /// A consumer in this process.
@@ -42,7 +49,11 @@ impl Running {
         Self::start_with(broker.source().await, database, Probe::default())
     }
 
-    pub(crate) fn start_with<Src: Source, D: Database>(source: Src, database: &D, probe: Probe) -> Self
+    pub(crate) fn start_with<Src: Source, D: Database>(
+        source: Src,
+        database: &D,
+        probe: Probe,
+    ) -> Self
     where
         Probe: oneffect::Handler<D::Store>,
     {
@@ -68,12 +79,6 @@ impl Running {
         assert!(stats.balanced() && stats.in_flight == 0, "{stats:?}");
         stats
     }
-
-    /// Waits until it ends by itself.
-    pub(crate) async fn ended(self) -> Result<Stats, RunError> {
-        let _keep = self.stop;
-        self.task.await.unwrap()
-    }
 }
 
 /// The child's side: consumes until a signal ends it.
@@ -98,9 +103,15 @@ pub(crate) async fn run_until_killed(spec: child::Spec) {
 }
 
 /// Runs a consumer to its end, in the child.
-async fn run_to_end<Src: Source, D: Database>(source: Src, database: &D, probe: Probe) -> Result<Stats, RunError>
+async fn run_to_end<Src: Source, D: Database>(
+    source: Src,
+    database: &D,
+    probe: Probe,
+) -> Result<Stats, RunError>
 where
     Probe: oneffect::Handler<D::Store>,
 {
-    consumer(source, database, probe).run(shutdown_signal()).await
+    consumer(source, database, probe)
+        .run(shutdown_signal())
+        .await
 }

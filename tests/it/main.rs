@@ -10,8 +10,10 @@
     clippy::struct_field_names,
     reason = "in a test a panic is the report, and fields are named as on the wire"
 )]
-
-#![allow(clippy::print_stdout, reason = "tests say what they skip, and print their seeds")]
+#![allow(
+    clippy::print_stdout,
+    reason = "tests say what they skip, and print their seeds"
+)]
 
 mod child;
 mod end_to_end;

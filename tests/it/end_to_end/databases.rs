@@ -63,7 +63,11 @@ impl OnPostgres {
         let options = options
             .options([("search_path", &spec.schema)])
             .application_name(&spec.schema);
-        let pool = PgPoolOptions::new().max_connections(6).connect_with(options).await.unwrap();
+        let pool = PgPoolOptions::new()
+            .max_connections(6)
+            .connect_with(options)
+            .await
+            .unwrap();
         Self {
             store: Postgres::from_pool(pool.clone()),
             pool,
@@ -100,22 +104,37 @@ impl Database for OnPostgres {
 
     async fn effects(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT event_id, count(*) FROM effect GROUP BY event_id");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn dead_letters(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT kind, count(*) FROM dead_letter GROUP BY kind");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn settled(&self) -> i64 {
-        sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar("SELECT count(*) FROM inbox")
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
     }
 
     async fn idle_in_transaction(&self) -> i64 {
         let sql = "SELECT count(*) FROM pg_stat_activity
                    WHERE state LIKE 'idle in transaction%' AND application_name = $1";
-        sqlx::query_scalar(sql).bind(&self.spec.schema).fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar(sql)
+            .bind(&self.spec.schema)
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
     }
 }
 
@@ -144,7 +163,9 @@ impl Database for OnSqlite {
     type Store = Sqlite;
 
     async fn fresh() -> Option<Self> {
-        let path = std::env::temp_dir().join(unique("e2e")).with_extension("db");
+        let path = std::env::temp_dir()
+            .join(unique("e2e"))
+            .with_extension("db");
         let mut database = Self::join(SqliteSpec { path }).await;
         database.owner = true;
         database.store.migrate().await.unwrap();
@@ -163,16 +184,27 @@ impl Database for OnSqlite {
 
     async fn effects(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT event_id, count(*) FROM effect GROUP BY event_id");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn dead_letters(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT kind, count(*) FROM dead_letter GROUP BY kind");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn settled(&self) -> i64 {
-        sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar("SELECT count(*) FROM inbox")
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
     }
 
     async fn idle_in_transaction(&self) -> i64 {
