@@ -236,11 +236,13 @@ impl<const FIFO: bool> Broker for OnSqs<FIFO> {
 
     async fn fresh() -> Option<Self> {
         let endpoint = service("SQS_ENDPOINT")?;
-        let config = aws_config::defaults(aws_config::BehaviorVersion::latest())
+        let config = aws_sdk_sqs::Config::builder()
+            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+            .region(aws_sdk_sqs::config::Region::from_static("us-east-1"))
+            .credentials_provider(aws_sdk_sqs::config::Credentials::for_tests())
             .endpoint_url(&endpoint)
-            .load()
-            .await;
-        let client = aws_sdk_sqs::Client::new(&config);
+            .http_client(aws_smithy_http_client::Builder::new().build_http());
+        let client = aws_sdk_sqs::Client::from_conf(config.build());
         let name = unique("e2e");
         // Short, so that what a killed process held comes back within the test.
         let mut create = client
