@@ -4,11 +4,15 @@ pub(crate) mod brokers;
 pub(crate) mod databases;
 mod handler;
 mod hostile;
+mod isolation;
+mod payloads;
 mod processes;
 
 use std::time::Duration;
 
-use oneffect::{Consumer, RetrySchedule, RunError, Source, Stats, StatsHandle, shutdown_signal};
+use oneffect::{
+    Consumer, RetrySchedule, RunError, Source, Stats, StatsHandle, Store, shutdown_signal,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -57,7 +61,15 @@ impl Running {
     where
         Probe: oneffect::Handler<D::Store>,
     {
-        let consumer = consumer(source, database, probe.clone());
+        Self::run(consumer(source, database, probe.clone()), probe)
+    }
+
+    pub(crate) fn run<Src, S, H>(consumer: Consumer<Src, S, H>, probe: Probe) -> Self
+    where
+        Src: Source,
+        S: Store,
+        H: oneffect::Handler<S>,
+    {
         let stats = consumer.stats();
         let (stop, stopped) = oneshot::channel();
         #[allow(clippy::disallowed_methods, reason = "the handle is awaited in `stop`")]

@@ -1,9 +1,10 @@
 //! The databases of the end-to-end tests: an `effect` table without any constraint, beside the inbox.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect::{Postgres, Sqlite, Store};
+use oneffect::{Isolation, Postgres, PostgresConfig, Sqlite, Store};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, SqlitePool};
@@ -39,6 +40,8 @@ pub(crate) enum DatabaseSpec {
 pub(crate) struct PostgresSpec {
     url: String,
     schema: String,
+    /// Milliseconds until the server ends an idle transaction.
+    pub(crate) idle_deadline: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -68,11 +71,20 @@ impl OnPostgres {
             .connect_with(options)
             .await
             .unwrap();
+        let idle = Duration::from_millis(spec.idle_deadline);
+        let config = PostgresConfig::default().idle_in_transaction_timeout(idle);
         Self {
-            store: Postgres::from_pool(pool.clone()),
+            store: Postgres::from_pool_with(pool.clone(), config).unwrap(),
             pool,
             spec,
         }
+    }
+
+    /// The same database, with units isolated otherwise.
+    pub(crate) fn isolated(mut self, isolation: Isolation) -> Self {
+        let config = PostgresConfig::default().isolation(isolation);
+        self.store = Postgres::from_pool_with(self.pool.clone(), config).unwrap();
+        self
     }
 }
 
@@ -87,7 +99,12 @@ impl Database for OnPostgres {
         let create = sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
         sqlx::raw_sql(create).execute(&setup).await.unwrap();
         setup.close().await;
-        let database = Self::join(PostgresSpec { url, schema }).await;
+        let database = Self::join(PostgresSpec {
+            url,
+            schema,
+            idle_deadline: 60_000,
+        })
+        .await;
         database.store.migrate().await.unwrap();
         let effect = "CREATE TABLE effect (event_id text NOT NULL, seq bigserial)";
         sqlx::raw_sql(effect).execute(&database.pool).await.unwrap();

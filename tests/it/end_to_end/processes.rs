@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Running;
 use super::brokers::{Broker, OnKafka, OnStandardQueue, Sent};
-use super::databases::{Database, OnPostgres};
+use super::databases::{Database, DatabaseSpec, OnPostgres};
 use super::handler::{Event, Probe};
 use crate::child::{Child, Spec};
 use crate::support::until;
@@ -69,16 +69,28 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
         return;
     };
     broker.send(&plain(0..40)).await;
+    let mut spec = database.spec();
+    if let DatabaseSpec::Postgres(spec) = &mut spec {
+        spec.idle_deadline = 2000;
+    }
     let child = Child::start(&Spec {
         broker: broker.spec(),
-        database: database.spec(),
+        database: spec,
         delay_ms: 300,
     });
-    until("it holds a transaction", async || {
-        database.idle_in_transaction().await > 0
-    })
-    .await;
-    child.signal("STOP");
+    // Frozen between two units it would hold nothing: thaw it, and try again.
+    loop {
+        until("it holds a transaction", async || {
+            database.idle_in_transaction().await > 0
+        })
+        .await;
+        child.signal("STOP");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if database.idle_in_transaction().await > 0 {
+            break;
+        }
+        child.signal("CONT");
+    }
 
     let other = Running::start(&broker, &database).await;
     until("the other has settled all", async || {
