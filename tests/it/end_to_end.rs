@@ -32,8 +32,10 @@ where
 {
     Consumer::new("probe", source, database.store(), probe).retry(
         RetrySchedule::default()
+            // Attempts are remembered across processes, and here each process fails anew.
             .base(Duration::from_millis(20))
-            .max_attempts(4),
+            .cap(Duration::from_millis(100))
+            .max_attempts(12),
     )
 }
 

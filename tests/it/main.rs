@@ -21,4 +21,5 @@ mod kafka_source;
 mod sqs_rules;
 mod sqs_source;
 mod sqs_stub;
+mod store_contract;
 mod support;
