@@ -7,13 +7,14 @@
 )]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
-#[path = "../../../tests/it/postgres_store.rs"]
-mod postgres_store;
-#[path = "../../../tests/it/support.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod support;
-
-#[path = "../../../tests/it/store_contract"]
-mod store_contract {
-    pub(crate) mod postgres;
+#[path = "../../../tests/it"]
+mod it {
+    mod postgres_store;
+    pub(crate) mod store_contract {
+        pub(crate) mod postgres;
+    }
+    #[allow(dead_code, reason = "shared with other tests")]
+    pub(crate) mod support;
 }
+
+use it::{store_contract, support};

@@ -7,13 +7,14 @@
 )]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
-#[path = "../../../tests/it/sqlite_store.rs"]
-mod sqlite_store;
-#[path = "../../../tests/it/support.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod support;
-
-#[path = "../../../tests/it/store_contract"]
-mod store_contract {
-    pub(crate) mod sqlite;
+#[path = "../../../tests/it"]
+mod it {
+    mod sqlite_store;
+    pub(crate) mod store_contract {
+        pub(crate) mod sqlite;
+    }
+    #[allow(dead_code, reason = "shared with other tests")]
+    pub(crate) mod support;
 }
+
+use it::{store_contract, support};

@@ -5,7 +5,7 @@ use std::error::Error;
 use bytes::Bytes;
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
 use oneffect_core::{EventId, EventKey, Headers, Tenant};
-use oneffect_postgres::{Isolation, Postgres, PostgresConfig};
+use oneffect_postgres::{Postgres, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgConnection, PgPool, Row};
 
@@ -50,12 +50,15 @@ impl OnPostgres {
     pub(crate) async fn store_at(url: &str, schema: &str, config: PostgresConfig) -> Postgres {
         let separator = if url.contains('?') { '&' } else { '?' };
         let url = format!("{url}{separator}application_name={schema}");
-        Postgres::connect_with(&url, config.schema(schema)).await.unwrap()
+        Postgres::connect_with(&url, config.schema(schema))
+            .await
+            .unwrap()
     }
 
     /// The store's sessions in such a state.
     pub(crate) async fn sessions(&self, state: &str) -> i64 {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state LIKE $2";
+        let sql =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state LIKE $2";
         let count = sqlx::query_scalar(sql).bind(&self.schema).bind(state);
         count.fetch_one(&self.pool).await.unwrap()
     }
@@ -84,7 +87,9 @@ impl Fixture for OnPostgres {
     async fn effects(&self) -> Vec<String> {
         let rows = sqlx::query_scalar("SELECT effect FROM effect ORDER BY seq");
         let rows: Vec<Vec<u8>> = rows.fetch_all(&self.pool).await.unwrap();
-        rows.into_iter().map(|row| String::from_utf8(row).unwrap()).collect()
+        rows.into_iter()
+            .map(|row| String::from_utf8(row).unwrap())
+            .collect()
     }
 
     async fn fail_statement(connection: &mut PgConnection) -> Box<dyn Error + Send + Sync> {
@@ -109,7 +114,10 @@ impl Fixture for OnPostgres {
     }
 
     async fn idle_in_transaction(&self) -> usize {
-        self.sessions("idle in transaction%").await.try_into().unwrap()
+        self.sessions("idle in transaction%")
+            .await
+            .try_into()
+            .unwrap()
     }
 }
 
@@ -126,7 +134,9 @@ fn letter(row: &PgRow) -> StoredLetter {
         key: bytes("raw_key"),
         payload: bytes("payload"),
         headers: Headers::from_json(row.get("header_text")).unwrap(),
-        published_at: row.get::<Option<i64>, _>("published").and_then(|at| at.try_into().ok()),
+        published_at: row
+            .get::<Option<i64>, _>("published")
+            .and_then(|at| at.try_into().ok()),
         attempts: row.get::<i32, _>("attempts").try_into().unwrap(),
         error: row.get("error"),
         deliveries: row.get::<i32, _>("deliveries").try_into().unwrap(),
@@ -135,9 +145,4 @@ fn letter(row: &PgRow) -> StoredLetter {
 
 mod read_committed {
     oneffect_core::store_contract!(super::OnPostgres);
-}
-
-/// The same at a stricter level: a claim that lost fails, and the runtime runs it again.
-pub(crate) async fn at(isolation: Isolation) -> Option<OnPostgres> {
-    OnPostgres::fresh_with(PostgresConfig::default().isolation(isolation)).await
 }

@@ -21,7 +21,9 @@ pub(crate) struct OnSqlite {
 
 impl OnSqlite {
     pub(crate) async fn unmigrated() -> Self {
-        let path = std::env::temp_dir().join(unique("store")).with_extension("db");
+        let path = std::env::temp_dir()
+            .join(unique("store"))
+            .with_extension("db");
         let store = Sqlite::open(path.to_str().unwrap()).await.unwrap();
         let url = format!("sqlite:{}", path.display());
         let pool = SqlitePool::connect(&url).await.unwrap();
@@ -91,7 +93,9 @@ impl Fixture for OnSqlite {
     /// SQLite has no sessions to look at; an open transaction would keep all writers out.
     async fn idle_in_transaction(&self) -> usize {
         let mut connection = self.pool.acquire().await.unwrap();
-        let alone = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&mut *connection).await;
+        let alone = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK")
+            .execute(&mut *connection)
+            .await;
         usize::from(alone.is_err())
     }
 }
@@ -109,7 +113,9 @@ fn letter(row: &SqliteRow) -> StoredLetter {
         key: bytes("raw_key"),
         payload: bytes("payload"),
         headers: Headers::from_json(row.get("headers")).unwrap(),
-        published_at: row.get::<Option<i64>, _>("published").and_then(|at| at.try_into().ok()),
+        published_at: row
+            .get::<Option<i64>, _>("published")
+            .and_then(|at| at.try_into().ok()),
         attempts: row.get("attempts"),
         error: row.get("error"),
         deliveries: row.get("deliveries"),

@@ -451,7 +451,9 @@ pub async fn an_attempt_is_charged_whatever_its_error_says<F: Fixture>() {
     let bench = bench!(F);
     let x = key("x");
     for error in ["", "nul\0nul", "\u{1f4a5}", &"\u{e9}".repeat(1 << 20)] {
-        let charged = bench.store.charge(bench.consumer, &x, error, Duration::from_hours(1 << 20));
+        let charged = bench
+            .store
+            .charge(bench.consumer, &x, error, Duration::from_hours(1 << 20));
         charged.await.expect("charged");
     }
     let verdict = bench.look_one(&x).await;
