@@ -1,7 +1,7 @@
 //! Everything that needs real services, in one binary.
 //!
-//! Each test has its own topic, queue and schema, and runs against what KAFKA_BROKERS,
-//! SQS_ENDPOINT and DATABASE_URL name; `scripts/test` sets them. Without its service a test is
+//! Each test has its own topic, queue and schema, and runs against what `KAFKA_BROKERS`,
+//! `SQS_ENDPOINT` and `DATABASE_URL` name; `scripts/test` sets them. Without its service a test is
 //! skipped, and with `CI` set it fails.
 
 #![allow(
@@ -18,6 +18,8 @@
 mod child;
 mod end_to_end;
 mod kafka_source;
+mod postgres_store;
+mod sqlite_store;
 mod sqs_rules;
 mod sqs_source;
 mod sqs_stub;

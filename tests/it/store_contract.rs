@@ -1,4 +1,4 @@
 //! The stores pass the contract suite.
 
 pub(crate) mod postgres;
-mod sqlite;
+pub(crate) mod sqlite;

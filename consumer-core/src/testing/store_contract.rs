@@ -9,6 +9,10 @@
 //! ```
 
 pub mod clauses;
+#[allow(
+    clippy::expect_used,
+    reason = "panicking is how a clause says that it is broken"
+)]
 mod support;
 
 use std::error::Error;
@@ -78,7 +82,7 @@ pub enum Ending {
 
 /// A dead letter as it was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // as in DeadLetter
+#[allow(missing_docs, reason = "as in DeadLetter")]
 pub struct StoredLetter {
     pub kind: String,
     pub event: Option<EventKey>,

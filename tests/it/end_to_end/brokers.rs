@@ -286,8 +286,8 @@ impl<const FIFO: bool> Broker for OnSqs<FIFO> {
                 }
                 send = send.entries(entry.build().unwrap());
             }
-            let sent = send.send().await.unwrap();
-            assert!(sent.failed.is_empty(), "{:?}", sent.failed);
+            let answer = send.send().await.unwrap();
+            assert!(answer.failed.is_empty(), "{:?}", answer.failed);
         }
     }
 

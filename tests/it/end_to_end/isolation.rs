@@ -23,7 +23,7 @@ impl Handler<Postgres> for Counter {
             .execute(&mut *db)
             .await?;
         sqlx::query("INSERT INTO effect (event_id) VALUES ($1)")
-            .bind(format!("{}", event.event_id))
+            .bind(event.event_id)
             .execute(&mut *db)
             .await?;
         assert!(now >= 0);

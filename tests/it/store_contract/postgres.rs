@@ -5,7 +5,7 @@ use std::error::Error;
 use bytes::Bytes;
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
 use oneffect_core::{EventId, EventKey, Headers, Tenant};
-use oneffect_postgres::{Isolation, Postgres, PostgresConfig};
+use oneffect_postgres::{Postgres, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgConnection, PgPool, Row};
 
@@ -145,9 +145,4 @@ fn letter(row: &PgRow) -> StoredLetter {
 
 mod read_committed {
     oneffect_core::store_contract!(super::OnPostgres);
-}
-
-/// The same at a stricter level: a claim that lost fails, and the runtime runs it again.
-pub(crate) async fn at(isolation: Isolation) -> Option<OnPostgres> {
-    OnPostgres::fresh_with(PostgresConfig::default().isolation(isolation)).await
 }

@@ -1,7 +1,10 @@
 //! The clauses, one function each; [`store_contract!`](crate::store_contract) makes tests of them.
 
-// Panicking is how a clause says that it is broken.
-#![allow(clippy::missing_panics_doc, clippy::expect_used)]
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::expect_used,
+    reason = "panicking is how a clause says that it is broken"
+)]
 
 mod letters;
 mod rivals;
