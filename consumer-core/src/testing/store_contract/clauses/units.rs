@@ -102,9 +102,15 @@ pub async fn a_charge_dropped_at_any_await_point_leaves_the_store_usable<F: Fixt
         let Verdict::Fresh(prior) = bench.look_one(&x).await else {
             panic!("nobody settled it");
         };
-        let new = prior.attempts - charged;
-        assert!(new <= 1, "charged {new} times at once");
-        charged = prior.attempts;
+        // One that was dropped with its commit on the way may take effect a moment later, so of
+        // each call only the sum is certain.
+        let calls = u32::try_from(n).expect("a small number");
+        let all = prior.attempts;
+        assert!(
+            (charged..=calls).contains(&all),
+            "{calls} calls charged {all} attempts"
+        );
+        charged = all;
         if let Some(attempts) = whole {
             assert_eq!(attempts.expect("charged"), charged);
             break;
