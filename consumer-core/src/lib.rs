@@ -26,6 +26,7 @@ mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod watermark;
 
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
@@ -44,3 +45,4 @@ pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
 pub use stats::{Stats, StatsHandle};
 pub use store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError, Unit, Verdict};
+pub use watermark::Watermark;
