@@ -13,6 +13,7 @@ mod delivery;
 mod event_key;
 mod flow;
 mod handler;
+mod headers_json;
 mod identify;
 mod json_pointer;
 mod keys_in_flight;
