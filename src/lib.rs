@@ -80,3 +80,8 @@ pub use oneffect_postgres::{Isolation, Postgres, PostgresConfig, Statements};
 pub use oneffect_sqlite::{Sqlite, SqliteConfig};
 #[cfg(feature = "sqs")]
 pub use oneffect_sqs::{BASE64, ENCODING_ATTRIBUTE, EncodedBody, Sqs, SqsConfig, encode_body};
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "kafka", feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
