@@ -164,7 +164,7 @@ pub(crate) struct Options {
         help_heading = "For tests"
     )]
     handler_delay_ms: u64,
-    /// Share of the events that fail at their first attempt [default: 0.0002, of real brokers 0]
+    /// Share of the events that fail at their first attempt [default: 0.00005, of real brokers 0]
     #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "For tests")]
     fail_rate: Option<f64>,
 }
@@ -293,7 +293,9 @@ impl Options {
     pub(crate) fn handler(&self, is_real: bool) -> Ledger {
         Ledger {
             delay: Duration::from_millis(self.handler_delay_ms),
-            fail_rate: self.fail_rate.unwrap_or(if is_real { 0.0 } else { 0.0002 }),
+            fail_rate: self
+                .fail_rate
+                .unwrap_or(if is_real { 0.0 } else { 0.000_05 }),
         }
     }
 

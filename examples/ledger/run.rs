@@ -7,7 +7,7 @@ use oneffect::shutdown_signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 
 use crate::books::{Books, audit};
 use crate::broker::Broker;
@@ -19,7 +19,7 @@ use crate::stream::{Mix, Record, Stream};
 /// How many messages are sent before it is looked whether there is room for more.
 const CHUNK: usize = 1_000;
 
-/// How often the database is asked how far it is.
+/// How often the database is asked how far it is; less often where it takes long to answer.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How long nothing may be settled, where this process produces as well, before it gives up.
@@ -90,8 +90,7 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
     let mut crashes = Crashes::new(plan, before.events());
     let mut progress = Progress::new(goal);
     let mut signal = std::pin::pin!(shutdown_signal());
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look_at = begun;
     let mut record = None;
     let mut settled_after = None;
     let mut moved = (before.events(), begun);
@@ -103,9 +102,11 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
                 bail!("a consumer has ended by itself");
             }
             Some(produced) = producing.join_next() => record = Some(produced??),
-            _ = look.tick() => {
+            () = sleep_until(look_at) => {
+                let looked_at = Instant::now();
                 let settled = books.settled(&recipe.name).await;
                 let settled = settled.context("cannot count what is settled")?.events();
+                look_at = Instant::now() + LOOK.max(looked_at.elapsed() * 5);
                 crashes.carry_out(settled, &crew);
                 progress.show(settled, &crew.totals(), crew.restarts());
                 if settled > moved.0 {

@@ -64,9 +64,9 @@ impl Books for PostgresBooks {
         let settled =
             sqlx::query_as::<_, (i64, i64, i64)>(include_str!("../sql/postgres/settled.sql"))
                 .bind(consumer)
-                .fetch_optional(self.pool())
+                .fetch_one(self.pool())
                 .await?;
-        Ok(settled.unwrap_or_default().try_into()?)
+        Ok(settled.try_into()?)
     }
 
     async fn pairs(&self) -> anyhow::Result<Pairs> {

@@ -65,9 +65,9 @@ impl Books for SqliteBooks {
         let settled =
             sqlx::query_as::<_, (i64, i64, i64)>(include_str!("../sql/sqlite/settled.sql"))
                 .bind(consumer)
-                .fetch_optional(&mut connection)
+                .fetch_one(&mut connection)
                 .await?;
-        Ok(settled.unwrap_or_default().try_into()?)
+        Ok(settled.try_into()?)
     }
 
     async fn pairs(&self) -> anyhow::Result<Pairs> {
