@@ -23,6 +23,7 @@ mod source;
 mod stats;
 mod store;
 mod telemetry;
+mod watermark;
 
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
@@ -41,3 +42,4 @@ pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
 pub use stats::{Stats, StatsHandle};
 pub use store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError, Unit, Verdict};
+pub use watermark::Watermark;
