@@ -12,7 +12,8 @@ use crate::event_key::EventKey;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// What makes it unique within the consumer: see [`DeadLetter::source_key`].
+    /// What makes it unique within the consumer: a digest of kind and event key, or, without a
+    /// readable event key, of kind, position and content.
     pub source_key: [u8; 32],
     /// Why it is here.
     pub kind: DeadLetterKind,

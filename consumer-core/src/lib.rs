@@ -13,6 +13,7 @@ mod delivery;
 mod event_key;
 mod flow;
 mod handler;
+mod headers_json;
 mod identify;
 mod json_pointer;
 mod keys_in_flight;
@@ -23,6 +24,8 @@ mod source;
 mod stats;
 mod store;
 mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod watermark;
 
 pub use consumer::{Consumer, ConsumerConfig, RunError};

@@ -189,7 +189,9 @@ pub enum Settled {
 /// Whose fault a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// The event's, for all the store can tell: a constraint, a bad value, a failed statement.
+    /// An event's, for all the store can tell: a constraint, a bad value, a failed statement, a
+    /// transaction that an earlier failed statement has aborted. Of which event the runtime finds
+    /// out; nobody is charged who did not stand alone.
     Event,
     /// Nobody's: two transactions got in each other's way.
     Contention,

@@ -1,0 +1,248 @@
+//! What the tests share: a handler that does what its event says, and a consumer to run it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use oneffect_core::testing::{MemoryError, MemoryLog, MemoryRow, MemoryStore, Message};
+use oneffect_core::{
+    Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, RunError, Settled,
+    Source, Stats, StatsHandle, Store, done, reject,
+};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// An event says itself what its handler does.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) event_id: String,
+    /// What to do before the effect, by attempt: the last entry goes on for ever.
+    #[serde(default)]
+    pub(crate) script: Vec<Act>,
+    /// Whether the effect is staged rather than written by a statement.
+    #[serde(default)]
+    pub(crate) staged: bool,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Act {
+    /// Has its effect.
+    Go,
+    /// Fails before it has taken the connection.
+    Fail,
+    /// Has its effect, then fails.
+    FailLate,
+    Panic,
+    PanicLate,
+    Reject,
+    RejectLate,
+    /// Runs a statement that fails, and says that all is well.
+    Swallow,
+    /// A database that is not ours is away.
+    Elsewhere,
+    /// Gets in the way of another transaction.
+    Deadlock,
+    /// Takes a second.
+    Slow,
+    /// Takes longer than any deadline.
+    Hang,
+    /// Commits by itself.
+    Commit,
+    /// Works until it is told to stop, and gives up then.
+    UntilCancelled,
+}
+
+/// Runs the scripts, and writes down every time it is entered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scripted {
+    entered: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scripted {
+    /// The ids in the order in which the handler was entered.
+    pub(crate) fn entered(&self) -> Vec<String> {
+        self.entered.lock().unwrap().clone()
+    }
+
+    /// N(id): how often the handler was entered for an event.
+    pub(crate) fn times(&self, id: &str) -> usize {
+        self.entered()
+            .iter()
+            .filter(|entered| *entered == id)
+            .count()
+    }
+}
+
+impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = MemoryRow>> Handler<S>
+    for Scripted
+{
+    type Event = Event;
+
+    async fn handle(&self, cx: &mut Context<'_, S>, event: Event) -> HandlerResult {
+        let nth = {
+            let mut entered = self.entered.lock().unwrap();
+            entered.push(event.event_id.clone());
+            entered.iter().filter(|id| **id == event.event_id).count()
+        };
+        let act = event
+            .script
+            .get(nth - 1)
+            .or(event.script.last())
+            .copied()
+            .unwrap_or(Act::Go);
+        match act {
+            Act::Fail => return Err(Failure::new("not now")),
+            Act::Panic => panic!("no way"),
+            Act::Reject => return reject("never"),
+            Act::Slow => tokio::time::sleep(Duration::from_secs(1)).await,
+            Act::Hang => tokio::time::sleep(Duration::from_hours(1)).await,
+            Act::UntilCancelled => {
+                cx.cancelled().cancelled().await;
+                return Err(Failure::new("told to stop"));
+            }
+            Act::Elsewhere => return Err(MemoryError::Unavailable.into()),
+            _ => {}
+        }
+        if event.staged {
+            cx.stage(MemoryRow::new("effect", event.event_id));
+        } else {
+            cx.db().await?.append("effect", event.event_id).await?;
+        }
+        match act {
+            Act::FailLate => Err(Failure::new("not now")),
+            Act::PanicLate => panic!("no way"),
+            Act::RejectLate => reject("never"),
+            Act::Swallow => {
+                let bad = cx
+                    .db()
+                    .await?
+                    .fail(MemoryError::BadValue("bad".into()))
+                    .await;
+                assert!(bad.is_err());
+                done()
+            }
+            Act::Deadlock => {
+                cx.db().await?.fail(MemoryError::Deadlock).await?;
+                done()
+            }
+            Act::Commit => {
+                cx.db().await?.end_with_commit().await?;
+                done()
+            }
+            _ => done(),
+        }
+    }
+}
+
+/// An event that acts like this, once for each entry.
+pub(crate) fn event(id: &str, script: &[&str]) -> Message {
+    Message::new(serde_json::json!({ "event_id": id, "script": script }).to_string())
+}
+
+/// As [`event`], with an effect that is staged.
+pub(crate) fn staged(id: &str, script: &[&str]) -> Message {
+    let json = serde_json::json!({ "event_id": id, "script": script, "staged": true });
+    Message::new(json.to_string())
+}
+
+pub(crate) fn key(id: &str) -> EventKey {
+    EventKey::new(EventId::new(id).unwrap())
+}
+
+/// E(id) for every id that has effects, in a table without any unique constraint.
+pub(crate) fn effects(store: &MemoryStore) -> BTreeMap<String, usize> {
+    let mut effects = BTreeMap::new();
+    for id in store.rows("effect") {
+        *effects.entry(id).or_default() += 1;
+    }
+    effects
+}
+
+/// E(id) = 1 for all of these, and nothing else has an effect.
+#[track_caller]
+pub(crate) fn assert_once(store: &MemoryStore, ids: impl IntoIterator<Item = impl Into<String>>) {
+    let expected: BTreeMap<String, usize> = ids.into_iter().map(|id| (id.into(), 1)).collect();
+    assert_eq!(effects(store), expected);
+}
+
+#[track_caller]
+pub(crate) fn assert_settled(store: &MemoryStore, id: &str, expected: Settled) {
+    assert_eq!(store.outcome("test", &key(id)), Some(expected), "{id}");
+}
+
+/// A consumer that runs.
+pub(crate) struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<Stats, RunError>>,
+    pub(crate) stats: StatsHandle,
+}
+
+/// Starts a consumer named `test`, as configured.
+pub(crate) fn start<Src, S, H>(consumer: Consumer<Src, S, H>) -> Running
+where
+    Src: Source,
+    S: Store,
+    H: Handler<S>,
+{
+    let stats = consumer.stats();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::task::spawn_local(consumer.run(async {
+        let _ = stopped.await;
+    }));
+    Running {
+        stop: Some(stop),
+        task,
+        stats,
+    }
+}
+
+impl Running {
+    /// Stops it in good order, and checks that its numbers add up.
+    pub(crate) async fn stop(mut self) -> Result<Stats, RunError> {
+        let _ = self.stop.take().unwrap().send(());
+        self.ended().await
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(self) -> Result<Stats, RunError> {
+        let stats = self.stats.clone();
+        let result = self.task.await.unwrap();
+        let end = stats.snapshot();
+        assert!(end.balanced(), "{end:?}");
+        assert_eq!(end.in_flight, 0, "{end:?}");
+        result
+    }
+
+    /// Ends it as `kill -9` does: nothing of it runs on.
+    pub(crate) async fn crash(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// Waits until something is true; the paused clock makes that cheap.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..200_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it never happened that {what}");
+}
+
+/// All that was produced is committed.
+pub(crate) async fn until_drained(log: &MemoryLog, partitions: i32) {
+    until("the log is drained", || {
+        (0..partitions).all(|p| log.committed(p) == log.end(p))
+    })
+    .await;
+}
+
+/// Runs a test on one thread.
+pub(crate) async fn locally<F: Future<Output = ()>>(test: F) {
+    tokio::task::LocalSet::new().run_until(test).await;
+}

@@ -1,0 +1,16 @@
+//! The runtime on the in-memory source and store, on a paused clock.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::struct_field_names,
+    reason = "in a test a panic is the report, and fields are named as on the wire"
+)]
+
+mod bench;
+mod chaos;
+mod failures;
+mod once;
+mod queues;
+mod rebalance;
+mod stopping;

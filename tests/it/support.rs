@@ -1,0 +1,37 @@
+//! Services, names, and waiting.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The address of a service; `None` skips the test, unless `CI` is set.
+pub(crate) fn service(variable: &str) -> Option<String> {
+    match std::env::var(variable) {
+        Ok(address) if !address.is_empty() => Some(address),
+        _ if std::env::var_os("CI").is_some() => {
+            panic!("{variable} is not set: run the tests with scripts/test, which starts the service")
+        }
+        _ => {
+            println!("skipped: {variable} is not set");
+            None
+        }
+    }
+}
+
+/// A name that no other test, and no earlier run, has used.
+pub(crate) fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let run = uuid::Uuid::now_v7().simple().to_string();
+    format!("{prefix}_{next}_{}", &run[..16])
+}
+
+/// Waits until something is true, for a minute at most.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    for _ in 0..1200 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it never happened that {what}");
+}
