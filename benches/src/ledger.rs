@@ -3,9 +3,9 @@
 
 use sqlx::postgres::PgPool;
 
-/// The rows.
+/// The table.
 ///
-/// `entry` has no key and no index: only the contender's inbox keeps a transfer from being entered
+/// It has no key and no index: only the contender's inbox keeps a transfer from being entered
 /// twice.
 pub const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS entry (
@@ -14,6 +14,12 @@ CREATE TABLE IF NOT EXISTS entry (
     amount_minor bigint NOT NULL,
     currency     text   NOT NULL
 )";
+
+/// Enters one transfer: its id, the account that pays, the one that is paid, the amount and the
+/// currency.
+pub const ENTER: &str = "
+INSERT INTO entry (event_id, account, amount_minor, currency)
+VALUES ($1, $2, -$4, $5), ($1, $3, $4, $5)";
 
 /// What the ledger must hold in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +52,8 @@ pub async fn check(pool: &PgPool, expected: Expected) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{found:?} instead of {expected:?}; {not_two} events have not two rows, the rows of \
-         {not_zero} do not add up to zero"
+        "the ledger has {} events and a volume of {}, and must have {} and {}; of {not_two} events \
+         there are not two rows, of {not_zero} they do not add up to zero",
+        found.events, found.volume, expected.events, expected.volume
     ))
 }

@@ -64,17 +64,14 @@ async fn handle<'m>(
         .execute(&mut *tx)
         .await?;
     if claimed.rows_affected() == 1 {
-        sqlx::query(
-            "INSERT INTO entry (event_id, account, amount_minor, currency)
-             VALUES ($1, $2, -$4, $5), ($1, $3, $4, $5)",
-        )
-        .bind(transfer.event_id)
-        .bind(&transfer.from_account)
-        .bind(&transfer.to_account)
-        .bind(transfer.amount_minor)
-        .bind(&transfer.currency)
-        .execute(&mut *tx)
-        .await?;
+        sqlx::query(ledger::ENTER)
+            .bind(transfer.event_id)
+            .bind(&transfer.from_account)
+            .bind(&transfer.to_account)
+            .bind(transfer.amount_minor)
+            .bind(&transfer.currency)
+            .execute(&mut *tx)
+            .await?;
     }
     tx.commit().await?;
     Ok(message)

@@ -38,6 +38,13 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         args: &[],
         pace: Pace::Fast,
     },
+    Contender {
+        name: "oneffect-plain",
+        program: "oneffect",
+        args: &["--handler", "plain"],
+        pace: Pace::Slow,
+    },
+    // Staged writes and the batch handler stand here when they exist.
 ];
 
 pub(crate) fn named(name: &str) -> Option<&'static Contender> {
