@@ -40,7 +40,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     },
     Contender {
         name: "oneffect-plain",
-        program: "oneffect",
+        program: "oneffect-contender",
         args: &["--handler", "plain"],
         pace: Pace::Slow,
     },
