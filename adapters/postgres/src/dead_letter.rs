@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(microseconds(epoch + second), Some(1_000_000));
         assert_eq!(microseconds(epoch - second), Some(-1_000_000));
         // What a producer gets that stamps microseconds as if they were milliseconds.
-        let absurd = Duration::from_millis(1_764_590_400_000_000);
+        let absurd = Duration::from_millis(1_764_590_400_000_123);
         assert_eq!(microseconds(epoch + absurd), None);
         assert_eq!(microseconds(epoch - absurd), None);
     }

@@ -53,19 +53,22 @@ CREATE TABLE dead_letter (
     UNIQUE (source_key, consumer)
 ) STRICT;
 
--- SQLite has no functions of our own, so what event_id_text does elsewhere is written out here. NUL,
--- at which tools would stop reading, is shown as its picture.
+-- SQLite has no functions of our own, so what event_id_text does elsewhere is written out here. Where
+-- there is a NUL, at which tools would stop reading, the bytes are shown.
 CREATE VIEW inbox_readable AS
 SELECT consumer.name AS consumer,
-       CASE substr(hex(inbox.event_id), 1, 2)
-           WHEN '01' THEN lower(
+       CASE
+           WHEN substr(inbox.event_id, 1, 1) = x'01' THEN lower(
                substr(hex(inbox.event_id), 3, 8) || '-' || substr(hex(inbox.event_id), 11, 4) || '-' ||
                substr(hex(inbox.event_id), 15, 4) || '-' || substr(hex(inbox.event_id), 19, 4) || '-' ||
                substr(hex(inbox.event_id), 23))
-           ELSE replace(CAST(substr(inbox.event_id, 2) AS TEXT), char(0), char(9216))
+           WHEN instr(inbox.event_id, x'00') THEN quote(substr(inbox.event_id, 2))
+           ELSE CAST(substr(inbox.event_id, 2) AS TEXT)
        END AS event_id,
-       replace(CAST(inbox.tenant AS TEXT), char(0), char(9216)) AS tenant,
+       iif(instr(inbox.tenant, x'00'), quote(inbox.tenant), CAST(inbox.tenant AS TEXT)) AS tenant,
        CASE inbox.outcome WHEN 0 THEN 'done' WHEN 1 THEN 'rejected' WHEN 2 THEN 'dead' END AS outcome,
-       CASE inbox.outcome WHEN 1 THEN replace(CAST(inbox.reply AS TEXT), char(0), char(9216)) END AS reason,
+       CASE inbox.outcome
+           WHEN 1 THEN iif(instr(inbox.reply, x'00'), quote(inbox.reply), CAST(inbox.reply AS TEXT))
+       END AS reason,
        datetime(inbox.recorded_at, 'unixepoch') AS recorded_at
 FROM inbox JOIN consumer ON consumer.id = inbox.consumer;

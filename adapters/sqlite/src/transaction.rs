@@ -57,7 +57,9 @@ impl Transaction {
         if self.depth() > 1 {
             // The handler has lost track of a nested transaction, and sqlx would end that one. As
             // in PostgreSQL, what it wrote is kept, and the connection is not used again.
-            sqlx::raw_sql("COMMIT").execute(&mut *self.connection).await?;
+            sqlx::raw_sql("COMMIT")
+                .execute(&mut *self.connection)
+                .await?;
             return Ok(());
         }
         SqliteTransactionManager::commit(&mut self.connection).await?;

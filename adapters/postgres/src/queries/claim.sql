@@ -15,17 +15,16 @@ WITH claimed AS (
     SELECT set_config('lock_timeout', CASE WHEN count(*) >= 0 THEN $4 END, true),
            pg_current_xact_id_if_assigned()::text AS transaction_id
     FROM claimed
+), failed AS MATERIALIZED (
+    -- Not probed for each key: a plan from when this table had three rows would read all of it each
+    -- time, and goes on doing so for a while after it has grown.
+    SELECT retry.event_id, retry.tenant, retry.attempts, retry.last_error,
+           extract(epoch FROM retry.next_attempt_at - clock_timestamp())::float8 AS wait
+    FROM retry
+    WHERE retry.event_id = ANY ($1::bytea[]) AND retry.consumer = $3
 )
 SELECT ended.transaction_id, claimed.event_id, claimed.tenant,
        failed.attempts, failed.last_error, failed.wait
 FROM ended
 LEFT JOIN claimed ON true
-LEFT JOIN LATERAL (
-    SELECT retry.attempts, retry.last_error,
-           extract(epoch FROM retry.next_attempt_at - clock_timestamp())::float8 AS wait
-    FROM retry
-    WHERE retry.event_id = claimed.event_id
-      AND retry.tenant = claimed.tenant
-      AND retry.consumer = $3
-    LIMIT 1
-) AS failed ON true
+LEFT JOIN failed ON failed.event_id = claimed.event_id AND failed.tenant = claimed.tenant
