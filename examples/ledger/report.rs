@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::books::Audit;
+use crate::books::{Audit, Settled};
 use crate::crew::Totals;
 use crate::stream::Record;
 
@@ -71,8 +71,10 @@ impl Progress {
 pub(crate) struct Report {
     /// Distinct events that were settled, or (when it only produced) sent.
     pub(crate) events: u64,
-    /// What the consumers counted.
-    pub(crate) totals: Option<Totals>,
+    /// What became of them, by the database; `None` when it only produced.
+    pub(crate) settled: Option<Settled>,
+    /// What the consumers of this process counted.
+    pub(crate) totals: Totals,
     pub(crate) restarts: usize,
     pub(crate) elapsed: Duration,
     pub(crate) audit: Option<Audit>,
@@ -101,15 +103,15 @@ impl Report {
         if let Some(record) = &self.record {
             rows.push(("messages produced", grouped(record.messages)));
         }
-        if let Some(totals) = &self.totals {
+        if let Some(settled) = self.settled {
             rows.extend([
-                ("deliveries", grouped(totals.deliveries)),
-                ("duplicates absorbed", grouped(totals.duplicates)),
-                ("rejected", grouped(totals.rejected)),
-                ("dead letters", grouped(totals.dead_letters)),
-                ("failed attempts", grouped(totals.failed_attempts)),
+                ("deliveries", grouped(self.totals.deliveries)),
+                ("duplicates absorbed", grouped(self.totals.duplicates)),
+                ("rejected", grouped(settled.rejected)),
+                ("dead letters", grouped(settled.dead_letters)),
+                ("failed attempts", grouped(self.totals.failed_attempts)),
                 ("restarts after a crash", self.restarts.to_string()),
-                ("transactions", grouped(totals.units)),
+                ("transactions", grouped(self.totals.units)),
             ]);
         }
         rows.push(("seconds", format!("{:.1}", self.elapsed.as_secs_f64())));
@@ -125,16 +127,16 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> String {
-        let totals = self.totals.unwrap_or_default();
+        let settled = self.settled.unwrap_or_default();
         json!({
             "events": self.events,
             "messages": self.record.as_ref().map(|record| record.messages),
-            "deliveries": totals.deliveries,
-            "applied": totals.applied,
-            "duplicates": totals.duplicates,
-            "rejected": totals.rejected,
-            "dead_letters": totals.dead_letters,
-            "failed_attempts": totals.failed_attempts,
+            "deliveries": self.totals.deliveries,
+            "applied": settled.applied,
+            "duplicates": self.totals.duplicates,
+            "rejected": settled.rejected,
+            "dead_letters": settled.dead_letters,
+            "failed_attempts": self.totals.failed_attempts,
             "restarts": self.restarts,
             "seconds": self.elapsed.as_secs_f64(),
             "events_per_second": self.events_per_second(),
