@@ -98,7 +98,7 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
                 ended?;
                 bail!("a consumer has ended by itself");
             }
-            Some(produced) = producing.join_next() => record = Some(produced??),
+            Some(sent) = producing.join_next() => record = Some(sent??),
             _ = look.tick() => {
                 let settled = books.settled(&recipe.name).await;
                 let settled = settled.context("cannot count what is settled")?.events();

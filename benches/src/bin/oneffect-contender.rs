@@ -11,6 +11,7 @@ use oneffect_benches::workload::Transfer;
 use oneffect_core::{Consumer, Context, Handler, HandlerResult, StatsHandle, done};
 use oneffect_kafka::Kafka;
 use oneffect_postgres::Postgres;
+use uuid::Uuid;
 
 #[derive(Debug, Parser)]
 struct Options {
@@ -23,12 +24,14 @@ struct Options {
     workers: Option<usize>,
 }
 
-// The place for contenders to come: `Staged` and `Batch` are two more kinds here, a handler each
-// below, and an entry each in `bench/contenders.rs`.
+// The place for contenders to come: `Batch` is one more kind here, a handler below, and an entry in
+// `bench/contenders.rs`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kind {
     /// A statement an event.
     Plain,
+    /// Two rows an event, staged: a statement a batch.
+    Staged,
 }
 
 #[tokio::main]
@@ -39,6 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     sqlx::query(ledger::CREATE).execute(store.pool()).await?;
     match options.handler {
         Kind::Plain => run(options, store, Plain).await,
+        Kind::Staged => run(options, store, Staged).await,
     }
 }
 
@@ -96,6 +100,38 @@ impl Handler<Postgres> for Plain {
             .bind(&transfer.currency)
             .execute(cx.db().await?)
             .await?;
+        done()
+    }
+}
+
+/// Half of a transfer.
+struct Entry {
+    event_id: Uuid,
+    account: String,
+    amount_minor: i64,
+    currency: String,
+}
+
+oneffect_postgres::staged_row!(Entry in "entry" { event_id, account, amount_minor, currency });
+
+struct Staged;
+
+impl Handler<Postgres> for Staged {
+    type Event = Transfer;
+
+    async fn handle(&self, cx: &mut Context<'_, Postgres>, transfer: Transfer) -> HandlerResult {
+        cx.stage(Entry {
+            event_id: transfer.event_id,
+            account: transfer.from_account,
+            amount_minor: -transfer.amount_minor,
+            currency: transfer.currency.clone(),
+        });
+        cx.stage(Entry {
+            event_id: transfer.event_id,
+            account: transfer.to_account,
+            amount_minor: transfer.amount_minor,
+            currency: transfer.currency,
+        });
         done()
     }
 }

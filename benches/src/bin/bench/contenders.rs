@@ -44,7 +44,13 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         args: &["--handler", "plain"],
         pace: Pace::Slow,
     },
-    // Staged writes and the batch handler stand here when they exist.
+    Contender {
+        name: "oneffect-staged",
+        program: "oneffect-contender",
+        args: &["--handler", "staged"],
+        pace: Pace::Fast,
+    },
+    // The batch handler stands here when it exists.
 ];
 
 pub(crate) fn named(name: &str) -> Option<&'static Contender> {
