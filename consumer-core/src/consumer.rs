@@ -15,7 +15,7 @@ pub use run_error::RunError;
 
 use crate::flow::Limit;
 use crate::handler::Handler;
-use crate::identify::IdFrom;
+use crate::identify::{IdFrom, TenantFrom};
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
@@ -83,6 +83,14 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn event_id(mut self, from: IdFrom) -> Self {
         self.config.event_id = from;
+        self
+    }
+
+    /// Whose event it is, where several producers choose their ids without knowing of each other;
+    /// see [`TenantFrom`].
+    #[must_use]
+    pub fn tenant(mut self, from: TenantFrom) -> Self {
+        self.config.tenant = from;
         self
     }
 

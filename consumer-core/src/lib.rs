@@ -38,7 +38,7 @@ pub use handler::{
     Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, error_chain,
     handler_fn, reject,
 };
-pub use identify::IdFrom;
+pub use identify::{IdFrom, TenantFrom};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};

@@ -177,7 +177,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 continue;
             };
             let item = Arc::new(Item {
-                key: self.config.event_id.identify(&delivery),
+                key: self.config.identify(&delivery),
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
                 delivery,

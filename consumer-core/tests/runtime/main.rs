@@ -14,3 +14,4 @@ mod once;
 mod queues;
 mod rebalance;
 mod stopping;
+mod tenants;

@@ -23,7 +23,10 @@ async fn a_revocation_waits_for_its_own_partition_and_leaves_the_others_alone() 
         let member = source.member();
         let consumer =
             start(Consumer::new("test", source, store.clone(), handler.clone()).workers(1));
-        until("the partition's own event runs", || handler.times("e2") == 1).await;
+        until("the partition's own event runs", || {
+            handler.times("e2") == 1
+        })
+        .await;
         log.revoke(member, 2, Duration::from_mins(1));
         until("it is let go", || log.owner(2).is_none()).await;
         until("the others are through", || {
