@@ -11,6 +11,7 @@ mod dead_letter;
 mod decode;
 mod delivery;
 mod event_key;
+mod fingerprint;
 mod flow;
 mod handler;
 mod identify;
@@ -33,6 +34,7 @@ pub use dead_letter::{DeadLetter, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
 pub use handler::{
     Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, error_chain,
