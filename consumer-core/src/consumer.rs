@@ -13,6 +13,7 @@ use std::time::Duration;
 pub use config::ConsumerConfig;
 pub use run_error::RunError;
 
+use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::identify::{IdFrom, TenantFrom};
@@ -91,6 +92,14 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn tenant(mut self, from: TenantFrom) -> Self {
         self.config.tenant = from;
+        self
+    }
+
+    /// Finds out events of other content that come under a key that is settled; see
+    /// [`Fingerprint`], which also says why it is off by default.
+    #[must_use]
+    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.config.fingerprint = fingerprint;
         self
     }
 

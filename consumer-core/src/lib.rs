@@ -5,6 +5,7 @@
 
 mod batch_size;
 mod caution;
+mod claim;
 mod consumer;
 mod context;
 mod dead_letter;
@@ -28,6 +29,7 @@ mod telemetry;
 pub mod testing;
 mod watermark;
 
+pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
 pub use dead_letter::{DeadLetter, DeadLetterKind};

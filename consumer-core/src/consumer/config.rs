@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::delivery::Delivery;
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::identify::{IdFrom, TenantFrom, Unidentified};
 use crate::retry::RetrySchedule;
@@ -19,6 +20,8 @@ pub struct ConsumerConfig {
     /// Whose event it is; part of the event key, so that one tenant's ids never collide with
     /// another's. Default: nobody's in particular, the empty tenant.
     pub tenant: TenantFrom,
+    /// What of an event's content is remembered with its key. Default: nothing.
+    pub fingerprint: Fingerprint,
     /// How many units of work run at once; each holds one database connection, so the pool should
     /// have one or two more. Default 4. A store that takes only one writer runs one.
     pub workers: usize,
@@ -45,6 +48,7 @@ impl Default for ConsumerConfig {
         Self {
             event_id: IdFrom::default(),
             tenant: TenantFrom::default(),
+            fingerprint: Fingerprint::default(),
             workers: 4,
             batch: Limit {
                 messages: 500,

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::claim::Claim;
 use crate::delivery::{AssignmentId, Delivery, Order};
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
 use crate::lanes::LaneKey;
 
@@ -14,6 +16,8 @@ use crate::lanes::LaneKey;
 pub(super) struct Item {
     pub(super) delivery: Delivery,
     pub(super) key: Result<EventKey, Unidentified>,
+    /// `None` unless the consumer takes fingerprints.
+    pub(super) fingerprint: Option<Fingerprint16>,
     pub(super) bytes: usize,
     /// Cancelled when the consumer stops or the assignment is taken away.
     pub(super) cancelled: CancellationToken,
@@ -22,6 +26,12 @@ pub(super) struct Item {
 impl Item {
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
+    }
+
+    /// What a unit claims for it; `None` without a readable event key.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        let key = self.key.as_ref().ok()?.clone();
+        Some(Claim::new(key).with_fingerprint(self.fingerprint))
     }
 
     pub(super) fn lane(&self) -> LaneKey {
@@ -41,6 +51,8 @@ pub(super) enum Fate {
     Duplicate,
     Rejected,
     DeadLettered,
+    /// Another event has its key; set aside as well.
+    Mismatched,
     /// It failed, and runs again, alone.
     Failed {
         wait: Duration,
@@ -56,7 +68,11 @@ pub(super) enum Fate {
 impl Fate {
     pub(super) fn is_settled(self) -> bool {
         match self {
-            Self::Applied | Self::Duplicate | Self::Rejected | Self::DeadLettered => true,
+            Self::Applied
+            | Self::Duplicate
+            | Self::Rejected
+            | Self::DeadLettered
+            | Self::Mismatched => true,
             Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => false,
         }
     }

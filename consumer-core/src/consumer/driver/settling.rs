@@ -52,12 +52,14 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             stats.duplicates += tally.duplicates;
             stats.rejected += tally.rejected;
             stats.dead_lettered += tally.dead_lettered;
+            stats.mismatches += tally.mismatches;
             stats.late += tally.late;
             stats.in_flight -= tally.settled();
         });
     }
 
-    /// Acknowledges a delivery and those that follow it.
+    /// Acknowledges a delivery and those that follow it. A follower of other content than its first
+    /// has its own claim decide: most likely it is a mismatch.
     fn acknowledge(
         &mut self,
         item: &Arc<Item>,
@@ -65,11 +67,16 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         acks: &mut Vec<Settlement>,
         tally: &mut Stats,
     ) {
-        let followers = item
-            .key
-            .as_ref()
-            .map(|key| self.keys.leave(key))
-            .unwrap_or_default();
+        let (followers, heir) = match &item.key {
+            Ok(key) => self
+                .keys
+                .settle(key, |other| other.fingerprint == item.fingerprint),
+            Err(_) => (Vec::new(), None),
+        };
+        if let Some(heir) = heir {
+            self.run_next(heir);
+        }
+        let followed = followers.len() as u64;
         match fate {
             Fate::Applied => tally.applied += 1,
             Fate::Rejected => tally.rejected += 1,
@@ -77,8 +84,15 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             Fate::Duplicate | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
                 tally.duplicates += 1;
             }
+            // What follows it has its content, and is as little a repeat of what was settled.
+            Fate::Mismatched => {
+                tally.dead_lettered += 1 + followed;
+                tally.mismatches += 1 + followed;
+            }
         }
-        tally.duplicates += followers.len() as u64;
+        if fate != Fate::Mismatched {
+            tally.duplicates += followed;
+        }
         for item in followers.iter().chain([item]) {
             self.flow.remove(item.assignment(), item.bytes);
             if self.assignments.contains_key(&item.assignment()) {
@@ -90,6 +104,15 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             } else {
                 tally.late += 1;
             }
+        }
+    }
+
+    /// A follower has become the first of its key.
+    fn run_next(&mut self, heir: Arc<Item>) {
+        if self.stop.is_some() {
+            self.let_go(vec![heir], LetGo::Release(Duration::ZERO));
+        } else {
+            self.lanes.push(heir.lane(), Arc::clone(&heir), heir.bytes);
         }
     }
 
