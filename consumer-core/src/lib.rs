@@ -15,6 +15,7 @@ mod event_key;
 mod fingerprint;
 mod flow;
 mod handler;
+mod headers_json;
 mod identify;
 mod json_pointer;
 mod keys_in_flight;

@@ -9,6 +9,7 @@ mod memory_queue;
 mod memory_store;
 mod message;
 pub mod source_contract;
+pub mod store_contract;
 mod unreliable;
 
 pub use memory_log::{MemberId, MemoryLog, MemoryLogSource};

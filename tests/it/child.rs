@@ -27,7 +27,12 @@ impl Child {
     /// This binary again, with one test in it that is the consumer.
     pub(crate) fn start(spec: &Spec) -> Self {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child::consumes_until_it_is_killed", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "child::consumes_until_it_is_killed",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(VARIABLE, serde_json::to_string(spec).unwrap())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -4,11 +4,15 @@ pub(crate) mod brokers;
 pub(crate) mod databases;
 mod handler;
 mod hostile;
+mod isolation;
+mod payloads;
 mod processes;
 
 use std::time::Duration;
 
-use oneffect::{Consumer, RetrySchedule, RunError, Source, Stats, StatsHandle, shutdown_signal};
+use oneffect::{
+    Consumer, RetrySchedule, RunError, Source, Stats, StatsHandle, Store, shutdown_signal,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -18,12 +22,21 @@ pub(crate) use self::handler::Probe;
 use crate::child;
 
 /// Everything but the name, the same for consumers in this process and in a child.
-fn consumer<Src: Source, D: Database>(source: Src, database: &D, probe: Probe) -> Consumer<Src, D::Store, Probe>
+fn consumer<Src: Source, D: Database>(
+    source: Src,
+    database: &D,
+    probe: Probe,
+) -> Consumer<Src, D::Store, Probe>
 where
     Probe: oneffect::Handler<D::Store>,
 {
-    Consumer::new("probe", source, database.store(), probe)
-        .retry(RetrySchedule::default().base(Duration::from_millis(20)).max_attempts(4))
+    Consumer::new("probe", source, database.store(), probe).retry(
+        RetrySchedule::default()
+            // Attempts are remembered across processes, and here each process fails anew.
+            .base(Duration::from_millis(20))
+            .cap(Duration::from_millis(100))
+            .max_attempts(12),
+    )
 }
 
 /// A consumer in this process.
@@ -42,11 +55,23 @@ impl Running {
         Self::start_with(broker.source().await, database, Probe::default())
     }
 
-    pub(crate) fn start_with<Src: Source, D: Database>(source: Src, database: &D, probe: Probe) -> Self
+    pub(crate) fn start_with<Src: Source, D: Database>(
+        source: Src,
+        database: &D,
+        probe: Probe,
+    ) -> Self
     where
         Probe: oneffect::Handler<D::Store>,
     {
-        let consumer = consumer(source, database, probe.clone());
+        Self::run(consumer(source, database, probe.clone()), probe)
+    }
+
+    pub(crate) fn run<Src, S, H>(consumer: Consumer<Src, S, H>, probe: Probe) -> Self
+    where
+        Src: Source,
+        S: Store,
+        H: oneffect::Handler<S>,
+    {
         let stats = consumer.stats();
         let (stop, stopped) = oneshot::channel();
         #[allow(clippy::disallowed_methods, reason = "the handle is awaited in `stop`")]
@@ -67,12 +92,6 @@ impl Running {
         let stats = self.task.await.unwrap().unwrap();
         assert!(stats.balanced() && stats.in_flight == 0, "{stats:?}");
         stats
-    }
-
-    /// Waits until it ends by itself.
-    pub(crate) async fn ended(self) -> Result<Stats, RunError> {
-        let _keep = self.stop;
-        self.task.await.unwrap()
     }
 }
 
@@ -98,9 +117,15 @@ pub(crate) async fn run_until_killed(spec: child::Spec) {
 }
 
 /// Runs a consumer to its end, in the child.
-async fn run_to_end<Src: Source, D: Database>(source: Src, database: &D, probe: Probe) -> Result<Stats, RunError>
+async fn run_to_end<Src: Source, D: Database>(
+    source: Src,
+    database: &D,
+    probe: Probe,
+) -> Result<Stats, RunError>
 where
     Probe: oneffect::Handler<D::Store>,
 {
-    consumer(source, database, probe).run(shutdown_signal()).await
+    consumer(source, database, probe)
+        .run(shutdown_signal())
+        .await
 }

@@ -8,7 +8,9 @@ pub(crate) fn service(variable: &str) -> Option<String> {
     match std::env::var(variable) {
         Ok(address) if !address.is_empty() => Some(address),
         _ if std::env::var_os("CI").is_some() => {
-            panic!("{variable} is not set: run the tests with scripts/test, which starts the service")
+            panic!(
+                "{variable} is not set: run the tests with scripts/test, which starts the service"
+            )
         }
         _ => {
             println!("skipped: {variable} is not set");

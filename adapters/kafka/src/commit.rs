@@ -100,8 +100,12 @@ fn is_routine(error: &KafkaError) -> bool {
 
 /// Commits what has moved, again and again, until the source is closed.
 pub(crate) fn run(shared: &Shared, consumer: &Arc<BaseConsumer<Context>>, interval: Duration) {
-    while !shared.is_closing() {
+    loop {
         thread::park_timeout(interval);
+        if shared.is_closing() {
+            // The last commit is the poll thread's.
+            return;
+        }
         if consumer.assignment_lost() {
             continue;
         }

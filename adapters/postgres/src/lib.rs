@@ -1,1 +1,44 @@
-//! postgres
+//! oneffect's store on PostgreSQL 14 or later, through [`sqlx`].
+//!
+//! The inbox lives beside the user's own tables, and a handler is lent the very transaction that
+//! holds its event's key: effect and key commit together or not at all.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), oneffect_core::StoreError> {
+//! use oneffect_postgres::Postgres;
+//!
+//! let store = Postgres::connect("postgres://app@localhost/ledger").await?;
+//! store.migrate().await?; // once, by whoever may create tables
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it asks of the database
+//! - The schema that [`Postgres::migrate`] makes; it never runs by itself.
+//! - `synchronous_commit` not `off`, and a database in UTF-8.
+//! - Behind a pooler that hands out connections by transaction: [`Statements::Unnamed`].
+//!
+//! # Features
+//! | feature | |
+//! |---|---|
+//! | `tls` | encrypted connections by rustls, trusting the roots that browsers trust |
+//! | `tls-native-roots` | the same, trusting the system's roots |
+
+mod blame;
+mod claim;
+mod commit;
+mod config;
+mod dead_letter;
+mod keys;
+mod migrate;
+mod open;
+mod record;
+mod retry;
+mod store;
+mod transaction;
+mod unit;
+
+pub use config::{Isolation, PostgresConfig, Statements};
+pub use migrate::SCHEMA_VERSION;
+pub use store::Postgres;
+pub use unit::PostgresUnit;

@@ -60,7 +60,11 @@ pub(crate) struct SqsSpec {
 }
 
 /// Runs a consumer to its end, in the child.
-pub(crate) async fn run<D: Database>(broker: BrokerSpec, database: &D, probe: Probe) -> Result<Stats, RunError>
+pub(crate) async fn run<D: Database>(
+    broker: BrokerSpec,
+    database: &D,
+    probe: Probe,
+) -> Result<Stats, RunError>
 where
     Probe: oneffect::Handler<D::Store>,
 {
@@ -90,11 +94,18 @@ impl OnKafka {
     pub(crate) async fn with_config(topic_config: &[(&str, &str)]) -> Option<Self> {
         let brokers = service("KAFKA_BROKERS")?;
         let topic = unique("e2e");
-        let admin: AdminClient<DefaultClientContext> =
-            ClientConfig::new().set("bootstrap.servers", &brokers).create().unwrap();
+        let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+            .set("bootstrap.servers", &brokers)
+            .create()
+            .unwrap();
         let new = NewTopic::new(&topic, PARTITIONS, TopicReplication::Fixed(1));
-        let new = topic_config.iter().fold(new, |new, (key, value)| new.set(key, value));
-        let created = admin.create_topics([&new], &AdminOptions::new()).await.unwrap();
+        let new = topic_config
+            .iter()
+            .fold(new, |new, (key, value)| new.set(key, value));
+        let created = admin
+            .create_topics([&new], &AdminOptions::new())
+            .await
+            .unwrap();
         assert!(created.iter().all(Result::is_ok), "{created:?}");
         let producer = ClientConfig::new()
             .set("bootstrap.servers", &brokers)
@@ -122,12 +133,19 @@ impl OnKafka {
     pub(crate) fn offsets(&self) -> Vec<(i64, i64)> {
         let mut asked = TopicPartitionList::new();
         asked.add_partition_range(&self.spec.topic, 0, PARTITIONS - 1);
-        let committed = self.group.committed_offsets(asked, Duration::from_secs(10)).unwrap();
+        let committed = self
+            .group
+            .committed_offsets(asked, Duration::from_secs(10))
+            .unwrap();
         (committed.elements().iter())
             .map(|element| {
                 let (_, end) = self
                     .group
-                    .fetch_watermarks(&self.spec.topic, element.partition(), Duration::from_secs(10))
+                    .fetch_watermarks(
+                        &self.spec.topic,
+                        element.partition(),
+                        Duration::from_secs(10),
+                    )
                     .unwrap();
                 match element.offset() {
                     Offset::Offset(offset) => (offset, end),
@@ -169,7 +187,9 @@ impl Broker for OnKafka {
 
     async fn is_drained(&self) -> bool {
         tokio::task::block_in_place(|| {
-            self.offsets().iter().all(|(committed, end)| committed == end)
+            self.offsets()
+                .iter()
+                .all(|(committed, end)| committed == end)
         })
     }
 }
@@ -216,11 +236,13 @@ impl<const FIFO: bool> Broker for OnSqs<FIFO> {
 
     async fn fresh() -> Option<Self> {
         let endpoint = service("SQS_ENDPOINT")?;
-        let config = aws_config::defaults(aws_config::BehaviorVersion::latest())
+        let config = aws_sdk_sqs::Config::builder()
+            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+            .region(aws_sdk_sqs::config::Region::from_static("us-east-1"))
+            .credentials_provider(aws_sdk_sqs::config::Credentials::for_tests())
             .endpoint_url(&endpoint)
-            .load()
-            .await;
-        let client = aws_sdk_sqs::Client::new(&config);
+            .http_client(aws_smithy_http_client::Builder::new().build_http());
+        let client = aws_sdk_sqs::Client::from_conf(config.build());
         let name = unique("e2e");
         // Short, so that what a killed process held comes back within the test.
         let mut create = client
@@ -248,7 +270,10 @@ impl<const FIFO: bool> Broker for OnSqs<FIFO> {
 
     async fn send(&self, messages: &[Sent]) {
         for ten in messages.chunks(10) {
-            let mut send = self.client.send_message_batch().queue_url(&self.spec.queue_url);
+            let mut send = self
+                .client
+                .send_message_batch()
+                .queue_url(&self.spec.queue_url);
             for (at, message) in ten.iter().enumerate() {
                 let mut entry = SendMessageBatchRequestEntry::builder()
                     .id(at.to_string())
@@ -261,8 +286,8 @@ impl<const FIFO: bool> Broker for OnSqs<FIFO> {
                 }
                 send = send.entries(entry.build().unwrap());
             }
-            let sent = send.send().await.unwrap();
-            assert!(sent.failed.is_empty(), "{:?}", sent.failed);
+            let answer = send.send().await.unwrap();
+            assert!(answer.failed.is_empty(), "{:?}", answer.failed);
         }
     }
 

@@ -1,9 +1,10 @@
 //! The databases of the end-to-end tests: an `effect` table without any constraint, beside the inbox.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect::{Postgres, Sqlite, Store};
+use oneffect::{Isolation, Postgres, PostgresConfig, Sqlite, Store};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, SqlitePool};
@@ -39,6 +40,8 @@ pub(crate) enum DatabaseSpec {
 pub(crate) struct PostgresSpec {
     url: String,
     schema: String,
+    /// Milliseconds until the server ends an idle transaction.
+    pub(crate) idle_deadline: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -63,12 +66,25 @@ impl OnPostgres {
         let options = options
             .options([("search_path", &spec.schema)])
             .application_name(&spec.schema);
-        let pool = PgPoolOptions::new().max_connections(6).connect_with(options).await.unwrap();
+        let pool = PgPoolOptions::new()
+            .max_connections(6)
+            .connect_with(options)
+            .await
+            .unwrap();
+        let idle = Duration::from_millis(spec.idle_deadline);
+        let config = PostgresConfig::default().idle_in_transaction_timeout(idle);
         Self {
-            store: Postgres::from_pool(pool.clone()),
+            store: Postgres::from_pool_with(pool.clone(), config).unwrap(),
             pool,
             spec,
         }
+    }
+
+    /// The same database, with units isolated otherwise.
+    pub(crate) fn isolated(mut self, isolation: Isolation) -> Self {
+        let config = PostgresConfig::default().isolation(isolation);
+        self.store = Postgres::from_pool_with(self.pool.clone(), config).unwrap();
+        self
     }
 }
 
@@ -83,7 +99,12 @@ impl Database for OnPostgres {
         let create = sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
         sqlx::raw_sql(create).execute(&setup).await.unwrap();
         setup.close().await;
-        let database = Self::join(PostgresSpec { url, schema }).await;
+        let database = Self::join(PostgresSpec {
+            url,
+            schema,
+            idle_deadline: 60_000,
+        })
+        .await;
         database.store.migrate().await.unwrap();
         let effect = "CREATE TABLE effect (event_id text NOT NULL, seq bigserial)";
         sqlx::raw_sql(effect).execute(&database.pool).await.unwrap();
@@ -100,22 +121,37 @@ impl Database for OnPostgres {
 
     async fn effects(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT event_id, count(*) FROM effect GROUP BY event_id");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn dead_letters(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT kind, count(*) FROM dead_letter GROUP BY kind");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn settled(&self) -> i64 {
-        sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar("SELECT count(*) FROM inbox")
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
     }
 
     async fn idle_in_transaction(&self) -> i64 {
         let sql = "SELECT count(*) FROM pg_stat_activity
                    WHERE state LIKE 'idle in transaction%' AND application_name = $1";
-        sqlx::query_scalar(sql).bind(&self.spec.schema).fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar(sql)
+            .bind(&self.spec.schema)
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
     }
 }
 
@@ -144,7 +180,9 @@ impl Database for OnSqlite {
     type Store = Sqlite;
 
     async fn fresh() -> Option<Self> {
-        let path = std::env::temp_dir().join(unique("e2e")).with_extension("db");
+        let path = std::env::temp_dir()
+            .join(unique("e2e"))
+            .with_extension("db");
         let mut database = Self::join(SqliteSpec { path }).await;
         database.owner = true;
         database.store.migrate().await.unwrap();
@@ -163,16 +201,27 @@ impl Database for OnSqlite {
 
     async fn effects(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT event_id, count(*) FROM effect GROUP BY event_id");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn dead_letters(&self) -> BTreeMap<String, i64> {
         let rows = sqlx::query_as("SELECT kind, count(*) FROM dead_letter GROUP BY kind");
-        rows.fetch_all(&self.pool).await.unwrap().into_iter().collect()
+        rows.fetch_all(&self.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     async fn settled(&self) -> i64 {
-        sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&self.pool).await.unwrap()
+        sqlx::query_scalar("SELECT count(*) FROM inbox")
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
     }
 
     async fn idle_in_transaction(&self) -> i64 {

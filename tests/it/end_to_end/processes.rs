@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::brokers::{Broker, OnKafka, OnStandardQueue, Sent};
-use super::databases::{Database, OnPostgres};
-use super::handler::{Event, Probe};
 use super::Running;
+use super::brokers::{Broker, OnKafka, OnStandardQueue, Sent};
+use super::databases::{Database, DatabaseSpec, OnPostgres};
+use super::handler::{Event, Probe};
 use crate::child::{Child, Spec};
 use crate::support::until;
 
@@ -18,7 +18,9 @@ fn sent(lane: u32, event: &Event) -> Sent {
 
 fn plain(range: std::ops::Range<usize>) -> Vec<Sent> {
     let lane = |n| u32::try_from(n).unwrap();
-    range.map(|n| sent(lane(n), &Event::new(format!("e{n}")))).collect()
+    range
+        .map(|n| sent(lane(n), &Event::new(format!("e{n}"))))
+        .collect()
 }
 
 /// E = 1 for `e0` up to `e{n - 1}`, and for nothing else.
@@ -45,7 +47,10 @@ async fn a_process_killed_again_and_again_loses_nothing_and_doubles_nothing() {
     for round in 1..=5 {
         let before = database.effects().await.len();
         let child = Child::start(&spec);
-        until("it has had effects", async || database.effects().await.len() > before).await;
+        until("it has had effects", async || {
+            database.effects().await.len() > before
+        })
+        .await;
         // Somewhere within the next batches, a different place each time.
         tokio::time::sleep(Duration::from_millis(7 * round)).await;
         child.kill();
@@ -64,16 +69,34 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
         return;
     };
     broker.send(&plain(0..40)).await;
+    let mut spec = database.spec();
+    if let DatabaseSpec::Postgres(spec) = &mut spec {
+        spec.idle_deadline = 2000;
+    }
     let child = Child::start(&Spec {
         broker: broker.spec(),
-        database: database.spec(),
+        database: spec,
         delay_ms: 300,
     });
-    until("it holds a transaction", async || database.idle_in_transaction().await > 0).await;
-    child.signal("STOP");
+    // Frozen between two units it would hold nothing: thaw it, and try again.
+    loop {
+        until("it holds a transaction", async || {
+            database.idle_in_transaction().await > 0
+        })
+        .await;
+        child.signal("STOP");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if database.idle_in_transaction().await > 0 {
+            break;
+        }
+        child.signal("CONT");
+    }
 
     let other = Running::start(&broker, &database).await;
-    until("the other has settled all", async || broker.is_drained().await).await;
+    until("the other has settled all", async || {
+        broker.is_drained().await
+    })
+    .await;
     assert_once(&database, 40).await;
 
     child.signal("CONT");
@@ -81,7 +104,10 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
     until("both go on", async || broker.is_drained().await).await;
     other.stop().await;
     broker.send(&plain(60..70)).await;
-    until("the thawed one takes over", async || broker.is_drained().await).await;
+    until("the thawed one takes over", async || {
+        broker.is_drained().await
+    })
+    .await;
     child.signal("TERM");
     assert_eq!(child.ended(), Some(0));
     assert_once(&database, 70).await;
@@ -89,7 +115,9 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_drains_and_exits_with_zero() {
-    let (Some(broker), Some(database)) = (OnStandardQueue::fresh().await, OnPostgres::fresh().await) else {
+    let (Some(broker), Some(database)) =
+        (OnStandardQueue::fresh().await, OnPostgres::fresh().await)
+    else {
         return;
     };
     broker.send(&plain(0..100)).await;
@@ -102,9 +130,16 @@ async fn sigterm_drains_and_exits_with_zero() {
     child.signal("TERM");
     assert_eq!(child.ended(), Some(0));
     // Field case 071: what it had not begun is visible again, not hidden for a timeout.
-    until("nothing is left hidden", async || broker.remaining().await.1 == 0).await;
+    until("nothing is left hidden", async || {
+        broker.remaining().await.1 == 0
+    })
+    .await;
     let done = i64::try_from(database.effects().await.len()).unwrap();
-    assert_eq!(broker.remaining().await.0, 100 - done, "what was committed is deleted");
+    assert_eq!(
+        broker.remaining().await.0,
+        100 - done,
+        "what was committed is deleted"
+    );
 }
 
 /// Field case 009: a handler slower than `max.poll.interval.ms` costs no rebalance and runs once.
@@ -136,12 +171,13 @@ async fn a_swallowed_sql_error_is_never_acknowledged_without_its_effect() {
     };
     let mut swallows = Event::new("e1");
     swallows.swallow = 3;
-    broker.send(&[
-        sent(0, &Event::new("e0")),
-        sent(0, &swallows),
-        sent(0, &Event::new("e2")),
-    ])
-    .await;
+    broker
+        .send(&[
+            sent(0, &Event::new("e0")),
+            sent(0, &swallows),
+            sent(0, &Event::new("e2")),
+        ])
+        .await;
     let consumer = Running::start(&broker, &database).await;
     until("all is settled", async || broker.is_drained().await).await;
     assert!(consumer.probe.times("e1") > 3);
@@ -157,15 +193,23 @@ async fn killed_database_sessions_cost_nothing_but_time() {
     };
     broker.send(&plain(0..500)).await;
     let source = broker.source().await;
-    let consumer = Running::start_with(source, &database, Probe::with_delay(Duration::from_millis(2)));
-    let killer = sqlx::PgPool::connect(&std::env::var("DATABASE_URL").unwrap()).await.unwrap();
+    let consumer = Running::start_with(
+        source,
+        &database,
+        Probe::with_delay(Duration::from_millis(2)),
+    );
+    let killer = sqlx::PgPool::connect(&std::env::var("DATABASE_URL").unwrap())
+        .await
+        .unwrap();
     for _ in 0..8 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        sqlx::query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1")
-            .bind(database.session_name())
-            .execute(&killer)
-            .await
-            .unwrap();
+        sqlx::query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+        )
+        .bind(database.session_name())
+        .execute(&killer)
+        .await
+        .unwrap();
     }
     until("all is settled", async || broker.is_drained().await).await;
     let stats = consumer.stop().await;
@@ -185,7 +229,13 @@ async fn duplicates_are_counted_and_nothing_else() {
     let consumer = Running::start(&broker, &database).await;
     until("all is settled", async || broker.is_drained().await).await;
     let stats = consumer.stop().await;
-    assert_eq!((stats.applied, stats.duplicates, stats.put_back), (700, 300, 0));
-    assert_eq!((stats.pauses, stats.second_runs, stats.attempts_charged), (0, 0, 0));
+    assert_eq!(
+        (stats.applied, stats.duplicates, stats.put_back),
+        (700, 300, 0)
+    );
+    assert_eq!(
+        (stats.pauses, stats.second_runs, stats.attempts_charged),
+        (0, 0, 0)
+    );
     assert_once(&database, 700).await;
 }

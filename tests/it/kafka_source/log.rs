@@ -216,16 +216,18 @@ async fn a_burst_that_nobody_takes_waits_and_none_of_it_is_dropped() {
     let Some(brokers) = brokers() else { return };
     let topic = Topic::create(&brokers, 1).await;
     topic.produce(0, 0..20_000);
-    let mut source = topic.source();
+    let hasty = topic.source().set("max.poll.interval.ms", "1500");
+    let mut source = hasty.set("session.timeout.ms", "1500");
     source.open().await.unwrap();
-    // Long enough for the source to have read all it may hold, and to have paused the partition.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Two poll intervals: polling must go on, though nothing that it returns can be taken.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     let mut next_offset = 0;
     let mut largest = 0;
     while next_offset < 20_000 {
         let event = tokio::time::timeout(PATIENCE, source.next()).await;
-        let SourceEvent::Deliveries(deliveries) = event.expect("a record is missing").unwrap()
-        else {
+        let event = event.expect("a record is missing").unwrap();
+        assert!(!matches!(event, SourceEvent::Revoked(_)), "it was expelled");
+        let SourceEvent::Deliveries(deliveries) = event else {
             continue;
         };
         largest = largest.max(deliveries.len());

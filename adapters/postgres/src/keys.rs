@@ -1,0 +1,89 @@
+//! The keys of a batch, as columns for `unnest` and `= ANY`.
+
+use oneffect_core::{Claim, EventKey};
+
+/// Keys in the order of the inbox's index, and where each was in the batch.
+pub(crate) struct Keys {
+    sorted: Vec<(Vec<u8>, Vec<u8>, usize)>,
+}
+
+impl Keys {
+    pub(crate) fn of<'k>(keys: impl IntoIterator<Item = &'k EventKey>) -> Self {
+        let columns = keys.into_iter().enumerate().map(|(place, key)| {
+            let (id, tenant) = columns(key);
+            (id, tenant, place)
+        });
+        let mut sorted: Vec<_> = columns.collect();
+        sorted.sort_unstable();
+        Self { sorted }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<&[u8]> {
+        self.sorted.iter().map(|(id, _, _)| &**id).collect()
+    }
+
+    pub(crate) fn tenants(&self) -> Vec<&[u8]> {
+        self.sorted.iter().map(|(_, tenant, _)| &**tenant).collect()
+    }
+
+    /// The claims' fingerprints in the order of the keys; `None` when there are none at all.
+    pub(crate) fn fingerprints(&self, claims: &[Claim]) -> Option<Vec<Option<Vec<u8>>>> {
+        let any = claims.iter().any(|claim| claim.fingerprint.is_some());
+        let bytes = |(_, _, place): &(Vec<u8>, Vec<u8>, usize)| {
+            let fingerprint = claims[*place].fingerprint?;
+            Some(fingerprint.to_bytes().to_vec())
+        };
+        any.then(|| self.sorted.iter().map(bytes).collect())
+    }
+
+    /// Id and tenant in one value, as the statements build it: no two keys have the same.
+    pub(crate) fn pairs(&self) -> Vec<Vec<u8>> {
+        let pair = |(id, tenant, _): &(Vec<u8>, Vec<u8>, usize)| {
+            let length = u32::try_from(id.len()).unwrap_or(u32::MAX).to_be_bytes();
+            [&length, &**id, &**tenant].concat()
+        };
+        self.sorted.iter().map(pair).collect()
+    }
+
+    /// Where a key was in the batch.
+    pub(crate) fn place(&self, id: &[u8], tenant: &[u8]) -> Option<usize> {
+        let found = self.sorted.binary_search_by(|(other_id, other_tenant, _)| {
+            (&**other_id, &**other_tenant).cmp(&(id, tenant))
+        });
+        Some(self.sorted[found.ok()?].2)
+    }
+}
+
+/// How a key is kept.
+pub(crate) fn columns(key: &EventKey) -> (Vec<u8>, Vec<u8>) {
+    (key.id.to_bytes().into(), key.tenant.as_str().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use oneffect_core::{EventId, Tenant};
+
+    use super::*;
+
+    #[test]
+    fn each_key_is_found_where_it_was() {
+        let key = |id: &str, tenant: &str| EventKey {
+            id: EventId::new(id).unwrap(),
+            tenant: Tenant::new(tenant).unwrap(),
+        };
+        let batch = [key("b", ""), key("a", "y"), key("a", "x"), key("ab", "")];
+
+        let keys = Keys::of(&batch);
+
+        for (place, key) in batch.iter().enumerate() {
+            let (id, tenant) = columns(key);
+            assert_eq!(keys.place(&id, &tenant), Some(place));
+        }
+        assert_eq!(keys.place(b"\x02b", b"x"), None);
+        assert!(keys.ids().is_sorted());
+        let mut pairs = keys.pairs();
+        pairs.sort();
+        pairs.dedup();
+        assert_eq!(pairs.len(), batch.len());
+    }
+}

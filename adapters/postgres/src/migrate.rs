@@ -1,0 +1,154 @@
+//! The schema and its versions.
+
+use oneffect_core::StoreError;
+use sqlx::PgConnection;
+
+use crate::blame::is_outage;
+use crate::store::Postgres;
+use crate::transaction::Transaction;
+
+/// The version of the schema that this program works with.
+pub const SCHEMA_VERSION: i32 = 1;
+
+struct Migration {
+    /// What it makes, and what its way down starts from.
+    version: i32,
+    up: &'static str,
+    down: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: SCHEMA_VERSION,
+    up: include_str!("../migrations/0001_inbox.up.sql"),
+    down: include_str!("../migrations/0001_inbox.down.sql"),
+}];
+
+impl Postgres {
+    /// Brings the schema to the version that this program works with. Does nothing where it has
+    /// that version, and never runs by itself.
+    ///
+    /// Any number of processes may call it at once: one works, the others wait. All is one
+    /// transaction, so a process that is killed leaves nothing half done. Waits for locks as long as
+    /// it has to: when tables change, call it while few consumers run.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] when the database refuses (rights, clashing names) or holds a
+    /// newer schema; [`StoreError::RolledBack`] when it cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Dropping the future rolls back.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.run(SCHEMA_VERSION, false).await
+    }
+
+    /// Brings the schema to some version, back if need be. **Going back forgets**: version 0 is an
+    /// empty schema, without inbox and dead letters.
+    ///
+    /// # Errors
+    /// As [`Postgres::migrate`]; also for a version that this program does not know.
+    ///
+    /// # Cancel safety
+    /// Dropping the future rolls back.
+    pub async fn migrate_to(&self, version: i32) -> Result<(), StoreError> {
+        if !(0..=SCHEMA_VERSION).contains(&version) {
+            return Err(StoreError::misconfigured(format!(
+                "this program knows the versions 0 to {SCHEMA_VERSION} of the schema, and not {version}"
+            )));
+        }
+        self.run(version, true).await
+    }
+
+    async fn run(&self, to: i32, back: bool) -> Result<(), StoreError> {
+        // No deadlines: a rival may take as long as it needs.
+        let begin = "BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
+                     SET LOCAL idle_in_transaction_session_timeout = '1min'";
+        let mut transaction = Transaction::begin(self.pool(), begin)
+            .await
+            .map_err(failed)?;
+        let from = self.prepare(&mut transaction).await.map_err(failed)?;
+        if from > SCHEMA_VERSION || (from > to && !back) {
+            return Err(StoreError::misconfigured(format!(
+                "the schema is of version {from}, made by a newer program; this one knows version \
+                 {SCHEMA_VERSION}"
+            )));
+        }
+        apply(&mut transaction, from, to).await.map_err(failed)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)
+    }
+
+    /// Waits for its turn, and finds out where the schema stands.
+    async fn prepare(&self, transaction: &mut Transaction) -> sqlx::Result<i32> {
+        // The lock ends with the transaction, so it works behind a pooler. All schemas share it:
+        // the name of one that does not exist yet cannot be asked for.
+        execute(
+            transaction,
+            "SELECT pg_advisory_xact_lock(7811054412018253)",
+        )
+        .await?;
+        if let Some(schema) = self.schema() {
+            // A plain name: the config has seen to it.
+            let create = sqlx::AssertSqlSafe(format!("CREATE SCHEMA IF NOT EXISTS {schema}"));
+            sqlx::raw_sql(create).execute(&mut **transaction).await?;
+        }
+        execute(
+            transaction,
+            "CREATE TABLE IF NOT EXISTS oneffect_migration (
+                 version    int         PRIMARY KEY,
+                 applied_at timestamptz NOT NULL DEFAULT now()
+             )",
+        )
+        .await?;
+        current_version(transaction).await
+    }
+}
+
+async fn apply(transaction: &mut Transaction, from: i32, to: i32) -> sqlx::Result<()> {
+    let up = MIGRATIONS.iter();
+    for migration in up.filter(|migration| (from + 1..=to).contains(&migration.version)) {
+        execute(transaction, migration.up).await?;
+        sqlx::query("INSERT INTO oneffect_migration (version) VALUES ($1)")
+            .bind(migration.version)
+            .persistent(false)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    let down = MIGRATIONS.iter().rev();
+    for migration in down.filter(|migration| (to + 1..=from).contains(&migration.version)) {
+        execute(transaction, migration.down).await?;
+        sqlx::query("DELETE FROM oneffect_migration WHERE version = $1")
+            .bind(migration.version)
+            .persistent(false)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    if to == 0 {
+        execute(transaction, "DROP TABLE oneffect_migration").await?;
+    }
+    Ok(())
+}
+
+/// Only where the table is.
+pub(crate) async fn current_version(connection: &mut PgConnection) -> sqlx::Result<i32> {
+    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM oneffect_migration")
+        .persistent(false)
+        .fetch_one(connection)
+        .await
+}
+
+async fn execute(transaction: &mut Transaction, sql: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(sql).execute(&mut **transaction).await?;
+    Ok(())
+}
+
+fn failed(error: sqlx::Error) -> StoreError {
+    if is_outage(&error) {
+        return StoreError::rolled_back(error);
+    }
+    StoreError::Misconfigured {
+        message: "the schema cannot be migrated; nothing was changed".into(),
+        cause: Some(error.into()),
+    }
+}

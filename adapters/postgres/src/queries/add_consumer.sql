@@ -1,0 +1,1 @@
+INSERT INTO consumer (name) VALUES ($1) ON CONFLICT (name) DO NOTHING

@@ -1,0 +1,119 @@
+//! One transaction for a batch of events.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use sqlx::PgConnection;
+
+use crate::blame::{code, is_outage};
+use crate::commit::commit;
+use crate::transaction::Transaction;
+
+/// A transaction of a [`Postgres`](crate::Postgres) store.
+pub struct PostgresUnit {
+    pub(crate) transaction: Transaction,
+    pub(crate) consumer: ConsumerId,
+    /// The id that the server gave to the transaction when it first wrote something.
+    pub(crate) transaction_id: Option<String>,
+    /// The `lock_timeout` that handlers run with, which is not the claim's.
+    pub(crate) after_claim: Arc<str>,
+    /// Whether statements are prepared under a name.
+    pub(crate) named: bool,
+}
+
+impl fmt::Debug for PostgresUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresUnit")
+            .field("consumer", &self.consumer)
+            .field("transaction_id", &self.transaction_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresUnit {
+    /// Every failed statement of ours passes here: a connection that an outage has shown itself on
+    /// (a server that became read-only, for one) must not serve another unit.
+    pub(crate) fn failed(&mut self, error: sqlx::Error) -> sqlx::Error {
+        if is_outage(&error) {
+            self.transaction.condemn();
+        }
+        error
+    }
+
+    /// Savepoints are set by name and not through sqlx, whose own, of handlers that nest
+    /// transactions, come and go on top of them.
+    async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        match sqlx::raw_sql(sql).execute(&mut *self.transaction).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // No active transaction, no such savepoint: ours has been ended.
+                let code = error.as_database_error().map(code).unwrap_or_default();
+                if code == "25P01" || code == "3B001" {
+                    return Err(StoreError::HandlerEndedTransaction);
+                }
+                Err(StoreError::rolled_back(self.failed(error)))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Unit for PostgresUnit {
+    type Connection = PgConnection;
+    type Row = Infallible;
+
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
+        self.claim_keys(claims).await
+    }
+
+    fn connection(&mut self) -> &mut PgConnection {
+        &mut self.transaction
+    }
+
+    async fn write(&mut self, rows: Vec<Infallible>) -> Result<(), StoreError> {
+        match rows.into_iter().next() {
+            None => Ok(()),
+            Some(never) => match never {},
+        }
+    }
+
+    async fn savepoint(&mut self) -> Result<(), StoreError> {
+        self.run("SAVEPOINT oneffect_handler").await
+    }
+
+    async fn rollback_to_savepoint(&mut self) -> Result<(), StoreError> {
+        self.run("ROLLBACK TO SAVEPOINT oneffect_handler; RELEASE SAVEPOINT oneffect_handler")
+            .await
+    }
+
+    async fn release_savepoint(&mut self) -> Result<(), StoreError> {
+        self.run("RELEASE SAVEPOINT oneffect_handler").await
+    }
+
+    async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.delete_claims(keys).await
+    }
+
+    async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
+        self.record_outcomes(outcomes).await
+    }
+
+    async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
+        self.insert_letters(letters).await
+    }
+
+    async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.delete_attempts(keys).await
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        commit(self.transaction, self.transaction_id.as_deref()).await
+    }
+
+    async fn rollback(self) {
+        self.transaction.rollback().await;
+    }
+}

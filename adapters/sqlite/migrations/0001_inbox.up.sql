@@ -1,0 +1,74 @@
+-- The names of consumers; their small numbers keep the inbox slim.
+CREATE TABLE consumer (
+    id         INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    created_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ'))
+) STRICT;
+
+-- What became of each event. Ids and tenants are bytes, which no collation folds and which may
+-- contain NUL. The key is the table: without a rowid there is one tree to write, not two.
+CREATE TABLE inbox (
+    event_id    BLOB    NOT NULL,           -- 01 and a UUID's 16 bytes, or 02 and UTF-8
+    tenant      BLOB    NOT NULL,           -- UTF-8, empty by default
+    consumer    INTEGER NOT NULL,
+    outcome     INTEGER NOT NULL DEFAULT 0, -- 0 done, 1 rejected, 2 dead
+    fingerprint BLOB,                       -- the number of its setting, then 16 bytes
+    reply       BLOB,                       -- of a rejected event: the reason, in UTF-8
+    recorded_at INTEGER NOT NULL DEFAULT (unixepoch()),
+    PRIMARY KEY (event_id, tenant, consumer)
+) STRICT, WITHOUT ROWID;
+
+-- Failed attempts of events that are not settled yet; deleted when they are.
+CREATE TABLE retry (
+    event_id        BLOB    NOT NULL,
+    tenant          BLOB    NOT NULL,
+    consumer        INTEGER NOT NULL,
+    attempts        INTEGER NOT NULL,
+    next_attempt_at REAL    NOT NULL,       -- seconds since 1970, with their fraction
+    last_error      TEXT    NOT NULL,
+    PRIMARY KEY (event_id, tenant, consumer)
+) STRICT, WITHOUT ROWID;
+
+-- Events set aside, whole.
+CREATE TABLE dead_letter (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    consumer      INTEGER NOT NULL,
+    source_key    BLOB    NOT NULL,
+    kind          TEXT    NOT NULL,
+    event_id      BLOB,                     -- as in the inbox; null when it has no readable one
+    tenant        BLOB,
+    source        TEXT    NOT NULL,         -- the topic or queue
+    log_partition INTEGER,
+    log_offset    INTEGER,
+    message_id    TEXT,
+    raw_key       BLOB,
+    payload       BLOB,                     -- null is a tombstone, which is not an empty payload
+    headers       TEXT    NOT NULL,         -- [["name", "text" | {"hex": ".."} | null], ..]
+    published_at  TEXT,                     -- by the broker; null when unknown or out of range
+    first_at      TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ')),
+    last_at       TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ')),
+    deliveries    INTEGER NOT NULL DEFAULT 1,
+    attempts      INTEGER NOT NULL,
+    error         TEXT    NOT NULL,
+    UNIQUE (source_key, consumer)
+) STRICT;
+
+-- SQLite has no functions of our own, so what event_id_text does elsewhere is written out here. Where
+-- there is a NUL, at which tools would stop reading, the bytes are shown.
+CREATE VIEW inbox_readable AS
+SELECT consumer.name AS consumer,
+       CASE
+           WHEN substr(inbox.event_id, 1, 1) = x'01' THEN lower(
+               substr(hex(inbox.event_id), 3, 8) || '-' || substr(hex(inbox.event_id), 11, 4) || '-' ||
+               substr(hex(inbox.event_id), 15, 4) || '-' || substr(hex(inbox.event_id), 19, 4) || '-' ||
+               substr(hex(inbox.event_id), 23))
+           WHEN instr(inbox.event_id, x'00') THEN quote(substr(inbox.event_id, 2))
+           ELSE CAST(substr(inbox.event_id, 2) AS TEXT)
+       END AS event_id,
+       iif(instr(inbox.tenant, x'00'), quote(inbox.tenant), CAST(inbox.tenant AS TEXT)) AS tenant,
+       CASE inbox.outcome WHEN 0 THEN 'done' WHEN 1 THEN 'rejected' WHEN 2 THEN 'dead' END AS outcome,
+       CASE inbox.outcome
+           WHEN 1 THEN iif(instr(inbox.reply, x'00'), quote(inbox.reply), CAST(inbox.reply AS TEXT))
+       END AS reason,
+       datetime(inbox.recorded_at, 'unixepoch') AS recorded_at
+FROM inbox JOIN consumer ON consumer.id = inbox.consumer;

@@ -1,0 +1,140 @@
+//! The schema and its versions.
+
+use oneffect_core::StoreError;
+use sqlx::SqliteConnection;
+
+use crate::blame::{is_busy, is_outage};
+use crate::store::Sqlite;
+use crate::transaction::Transaction;
+
+/// The version of the schema that this program works with.
+pub const SCHEMA_VERSION: i32 = 1;
+
+struct Migration {
+    /// What it makes, and what its way down starts from.
+    version: i32,
+    up: &'static str,
+    down: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: SCHEMA_VERSION,
+    up: include_str!("../migrations/0001_inbox.up.sql"),
+    down: include_str!("../migrations/0001_inbox.down.sql"),
+}];
+
+impl Sqlite {
+    /// Brings the schema to the version that this program works with. Does nothing where it has
+    /// that version, and never runs by itself.
+    ///
+    /// Any number of processes may call it at once: one works, the others wait. All is one
+    /// transaction, so a process that is killed leaves nothing half done.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] when the database refuses (clashing names) or holds a newer
+    /// schema; [`StoreError::RolledBack`] when it cannot be written now.
+    ///
+    /// # Cancel safety
+    /// Dropping the future rolls back.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.run(SCHEMA_VERSION, false).await
+    }
+
+    /// Brings the schema to some version, back if need be. **Going back forgets**: version 0 is an
+    /// empty schema, without inbox and dead letters.
+    ///
+    /// # Errors
+    /// As [`Sqlite::migrate`]; also for a version that this program does not know.
+    ///
+    /// # Cancel safety
+    /// Dropping the future rolls back.
+    pub async fn migrate_to(&self, version: i32) -> Result<(), StoreError> {
+        if !(0..=SCHEMA_VERSION).contains(&version) {
+            return Err(StoreError::misconfigured(format!(
+                "this program knows the versions 0 to {SCHEMA_VERSION} of the schema, and not {version}"
+            )));
+        }
+        self.run(version, true).await
+    }
+
+    async fn run(&self, to: i32, back: bool) -> Result<(), StoreError> {
+        let mut transaction = Transaction::begin(self.pool()).await.map_err(failed)?;
+        let from = prepare(&mut transaction).await.map_err(failed)?;
+        if from > SCHEMA_VERSION || (from > to && !back) {
+            return Err(StoreError::misconfigured(format!(
+                "the schema is of version {from}, made by a newer program; this one knows version \
+                 {SCHEMA_VERSION}"
+            )));
+        }
+        apply(&mut transaction, from, to).await.map_err(failed)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)
+    }
+}
+
+async fn apply(transaction: &mut Transaction, from: i32, to: i32) -> sqlx::Result<()> {
+    let up = MIGRATIONS.iter();
+    for migration in up.filter(|migration| (from + 1..=to).contains(&migration.version)) {
+        execute(transaction, migration.up).await?;
+        sqlx::query("INSERT INTO oneffect_migration (version) VALUES (?1)")
+            .bind(migration.version)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    let down = MIGRATIONS.iter().rev();
+    for migration in down.filter(|migration| (to + 1..=from).contains(&migration.version)) {
+        execute(transaction, migration.down).await?;
+        sqlx::query("DELETE FROM oneffect_migration WHERE version = ?1")
+            .bind(migration.version)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    if to == 0 {
+        execute(transaction, "DROP TABLE oneffect_migration").await?;
+    }
+    Ok(())
+}
+
+/// Finds out where the schema stands.
+async fn prepare(transaction: &mut Transaction) -> sqlx::Result<i32> {
+    execute(
+        transaction,
+        "CREATE TABLE IF NOT EXISTS oneffect_migration (
+             version    INTEGER PRIMARY KEY,
+             applied_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ'))
+         ) STRICT",
+    )
+    .await?;
+    current_version(transaction).await
+}
+
+/// 0 where there is none.
+pub(crate) async fn current_version(connection: &mut SqliteConnection) -> sqlx::Result<i32> {
+    let tables: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_schema WHERE name = 'oneffect_migration'")
+            .fetch_one(&mut *connection)
+            .await?;
+    if tables == 0 {
+        return Ok(0);
+    }
+    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM oneffect_migration")
+        .fetch_one(connection)
+        .await
+}
+
+async fn execute(transaction: &mut Transaction, sql: &'static str) -> sqlx::Result<()> {
+    sqlx::raw_sql(sql).execute(&mut **transaction).await?;
+    Ok(())
+}
+
+fn failed(error: sqlx::Error) -> StoreError {
+    if is_outage(&error) || is_busy(&error) {
+        return StoreError::rolled_back(error);
+    }
+    StoreError::Misconfigured {
+        message: "the schema cannot be migrated; nothing was changed".into(),
+        cause: Some(error.into()),
+    }
+}

@@ -1,0 +1,72 @@
+//! What a consumer finds out before it starts.
+
+use oneffect_core::{ConsumerId, StoreError};
+
+use crate::blame::misplaced;
+use crate::migrate::{SCHEMA_VERSION, current_version};
+use crate::store::Sqlite;
+use crate::transaction::Transaction;
+
+/// `PRAGMA synchronous` as a number: every commit is synced.
+const FULL: i64 = 2;
+
+impl Sqlite {
+    pub(crate) async fn open_consumer(&self, name: &str) -> Result<ConsumerId, StoreError> {
+        if name.contains('\0') {
+            return Err(StoreError::misconfigured(format!(
+                "the consumer's name {name:?} contains NUL"
+            )));
+        }
+        let mut transaction = Transaction::begin(self.pool())
+            .await
+            .map_err(StoreError::rolled_back)?;
+        let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(StoreError::rolled_back)?;
+        if synchronous < FULL {
+            return Err(StoreError::misconfigured(
+                "PRAGMA synchronous is below FULL: a power failure would take back commits that the \
+                 broker was told of, and lose their events",
+            ));
+        }
+        let found = current_version(&mut transaction).await.map_err(misplaced)?;
+        check_version(found)?;
+        let id = intern(&mut transaction, name).await.map_err(misplaced)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::rolled_back)?;
+        Ok(id)
+    }
+}
+
+/// A name keeps its number for ever.
+async fn intern(transaction: &mut Transaction, name: &str) -> sqlx::Result<ConsumerId> {
+    sqlx::query(include_str!("queries/add_consumer.sql"))
+        .bind(name)
+        .execute(&mut **transaction)
+        .await?;
+    let id = sqlx::query_scalar(include_str!("queries/find_consumer.sql"))
+        .bind(name)
+        .fetch_one(&mut **transaction)
+        .await?;
+    Ok(ConsumerId(id))
+}
+
+fn check_version(found: i32) -> Result<(), StoreError> {
+    if found == SCHEMA_VERSION {
+        return Ok(());
+    }
+    Err(StoreError::misconfigured(match found {
+        0 => "there is no inbox in this database: call `Sqlite::migrate` once".to_owned(),
+        found if found < SCHEMA_VERSION => format!(
+            "the inbox is of version {found} and this program needs version {SCHEMA_VERSION}: call \
+             `Sqlite::migrate` once"
+        ),
+        found => format!(
+            "the inbox is of version {found}, made by a newer program; this one knows version \
+             {SCHEMA_VERSION}: update it, or go back with the newer one's `Sqlite::migrate_to`"
+        ),
+    }))
+}

@@ -1,0 +1,7 @@
+INSERT INTO retry (event_id, tenant, consumer, attempts, last_error, next_attempt_at)
+VALUES (?1, ?2, ?3, 1, ?4, unixepoch('subsec') + ?5)
+ON CONFLICT (event_id, tenant, consumer) DO UPDATE
+SET attempts = retry.attempts + 1,
+    last_error = excluded.last_error,
+    next_attempt_at = excluded.next_attempt_at
+RETURNING attempts

@@ -1,0 +1,7 @@
+-- What became of keys that were not claimed. CROSS JOIN keeps the order: a probe for each key.
+SELECT inbox.event_id, inbox.tenant, inbox.outcome, inbox.fingerprint, inbox.reply
+FROM json_each(?1) AS key
+CROSS JOIN inbox
+    ON inbox.event_id = unhex(key.value ->> 0)
+   AND inbox.tenant = unhex(key.value ->> 1)
+   AND inbox.consumer = ?2

@@ -1,0 +1,135 @@
+//! The store.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oneffect_core::{Begin, Blame, ConsumerId, EventKey, Store, StoreError};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{SqliteConnection, SqlitePool};
+use tokio::time::{Instant, sleep};
+
+use crate::blame::{blame, is_busy};
+use crate::config::SqliteConfig;
+use crate::transaction::Transaction;
+use crate::unit::SqliteUnit;
+
+/// A SQLite database that holds the inbox beside the user's own tables. Clones share its one
+/// connection.
+#[derive(Clone, Debug)]
+pub struct Sqlite {
+    pool: SqlitePool,
+}
+
+impl Sqlite {
+    /// Opens a file with the usual options. Takes a path, whose file is created if need be, or a URL
+    /// (`sqlite:ledger.db?mode=rwc`).
+    ///
+    /// # Errors
+    /// As [`Sqlite::open_with`].
+    pub async fn open(path_or_url: &str) -> Result<Self, StoreError> {
+        Self::open_with(path_or_url, SqliteConfig::default()).await
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] when it cannot be opened, and for a database in memory, which
+    /// would forget every event that the broker was told is settled.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what it has opened.
+    pub async fn open_with(path_or_url: &str, config: SqliteConfig) -> Result<Self, StoreError> {
+        config.validate()?;
+        if path_or_url.is_empty()
+            || path_or_url.contains(":memory:")
+            || path_or_url.contains("mode=memory")
+        {
+            return Err(StoreError::misconfigured(
+                "a database in memory forgets what the broker was told is settled: give a file",
+            ));
+        }
+        let options = if path_or_url.starts_with("sqlite:") {
+            SqliteConnectOptions::from_str(path_or_url).map_err(|e| cannot_open(path_or_url, e))?
+        } else {
+            SqliteConnectOptions::new()
+                .filename(path_or_url)
+                .create_if_missing(true)
+        };
+        let options = options
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(config.busy_timeout);
+        let pool_options = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(config.acquire_timeout)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false);
+        // Processes that open a new file at once are in each other's way while they turn WAL on,
+        // where SQLite does not wait by itself.
+        let deadline = Instant::now() + config.busy_timeout;
+        loop {
+            match pool_options.clone().connect_with(options.clone()).await {
+                Ok(pool) => return Ok(Self { pool }),
+                Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                    sleep(Duration::from_millis(20)).await;
+                }
+                Err(error) => return Err(cannot_open(path_or_url, error)),
+            }
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    type Connection = SqliteConnection;
+    type Row = Infallible;
+    type Unit = SqliteUnit;
+
+    async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
+        self.open_consumer(consumer).await
+    }
+
+    /// `claim_wait` means nothing here: whoever has begun is the only writer.
+    async fn begin(&self, begin: Begin) -> Result<SqliteUnit, StoreError> {
+        let transaction = Transaction::begin(&self.pool)
+            .await
+            .map_err(StoreError::rolled_back)?;
+        Ok(SqliteUnit {
+            transaction,
+            consumer: begin.consumer,
+        })
+    }
+
+    async fn charge(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        error: &str,
+        wait: Duration,
+    ) -> Result<u32, StoreError> {
+        self.charge_attempt(consumer, key, error, wait).await
+    }
+
+    fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
+        blame(error)
+    }
+
+    fn max_units(&self) -> Option<usize> {
+        Some(1)
+    }
+}
+
+fn cannot_open(path_or_url: &str, error: sqlx::Error) -> StoreError {
+    StoreError::Misconfigured {
+        message: format!("the database {path_or_url} cannot be opened"),
+        cause: Some(error.into()),
+    }
+}

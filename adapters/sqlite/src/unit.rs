@@ -1,0 +1,106 @@
+//! One transaction for a batch of events.
+
+use std::convert::Infallible;
+use std::fmt;
+
+use async_trait::async_trait;
+use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use sqlx::SqliteConnection;
+
+use crate::blame::{is_outage, is_plain_error};
+use crate::commit::commit;
+use crate::transaction::Transaction;
+
+/// A transaction of a [`Sqlite`](crate::Sqlite) store.
+pub struct SqliteUnit {
+    pub(crate) transaction: Transaction,
+    pub(crate) consumer: ConsumerId,
+}
+
+impl fmt::Debug for SqliteUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteUnit")
+            .field("consumer", &self.consumer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteUnit {
+    /// Every failed statement of ours passes here: a connection that an outage has shown itself on
+    /// must not serve another unit.
+    pub(crate) fn failed(&mut self, error: sqlx::Error) -> sqlx::Error {
+        if is_outage(&error) {
+            self.transaction.condemn();
+        }
+        error
+    }
+
+    /// Savepoints are set by name and not through sqlx, whose own, of handlers that nest
+    /// transactions, come and go on top of them.
+    async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        match sqlx::raw_sql(sql).execute(&mut *self.transaction).await {
+            Ok(_) => Ok(()),
+            // No such savepoint: ours has been ended.
+            Err(error) if is_plain_error(&error) => Err(StoreError::HandlerEndedTransaction),
+            Err(error) => Err(StoreError::rolled_back(self.failed(error))),
+        }
+    }
+}
+
+#[async_trait]
+impl Unit for SqliteUnit {
+    type Connection = SqliteConnection;
+    type Row = Infallible;
+
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
+        self.claim_keys(claims).await
+    }
+
+    fn connection(&mut self) -> &mut SqliteConnection {
+        &mut self.transaction
+    }
+
+    async fn write(&mut self, rows: Vec<Infallible>) -> Result<(), StoreError> {
+        match rows.into_iter().next() {
+            None => Ok(()),
+            Some(never) => match never {},
+        }
+    }
+
+    async fn savepoint(&mut self) -> Result<(), StoreError> {
+        self.run("SAVEPOINT oneffect_handler").await
+    }
+
+    async fn rollback_to_savepoint(&mut self) -> Result<(), StoreError> {
+        self.run("ROLLBACK TO oneffect_handler; RELEASE oneffect_handler")
+            .await
+    }
+
+    async fn release_savepoint(&mut self) -> Result<(), StoreError> {
+        self.run("RELEASE oneffect_handler").await
+    }
+
+    async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.delete_claims(keys).await
+    }
+
+    async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
+        self.record_outcomes(outcomes).await
+    }
+
+    async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
+        self.insert_letters(letters).await
+    }
+
+    async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.delete_attempts(keys).await
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        commit(self.transaction).await
+    }
+
+    async fn rollback(self) {
+        self.transaction.rollback().await;
+    }
+}

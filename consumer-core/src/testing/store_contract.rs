@@ -1,0 +1,155 @@
+//! What every store must do, as tests.
+//!
+//! Implement [`Fixture`] for a database and name it:
+//!
+//! ```ignore
+//! oneffect_core::store_contract!(OnPostgres);
+//! // with arguments for #[tokio::test]:
+//! oneffect_core::store_contract!(InMemory, (start_paused = true));
+//! ```
+
+pub mod clauses;
+#[allow(
+    clippy::expect_used,
+    reason = "panicking is how a clause says that it is broken"
+)]
+mod support;
+
+use std::error::Error;
+use std::future::Future;
+
+use bytes::Bytes;
+
+use crate::delivery::Headers;
+use crate::event_key::EventKey;
+use crate::store::Store;
+
+/// What a store lends to a handler.
+pub type ConnectionOf<F> = <<F as Fixture>::Store as Store>::Connection;
+
+/// A database that a store is tested on: its inbox, and one table of effects without any constraint.
+pub trait Fixture: Sized {
+    /// The store under test.
+    type Store: Store;
+
+    /// Whether units run at the same time, and wait for one another's keys.
+    const CONCURRENT_UNITS: bool;
+    /// Whether a failed statement aborts its transaction. Where it does not, a swallowed error
+    /// takes nothing along.
+    const ABORTS_ON_ERROR: bool;
+
+    /// A database of its own for one test, migrated. `None` skips the test, when the database is
+    /// not there; say so first.
+    fn fresh() -> impl Future<Output = Option<Self>>;
+
+    /// The store under test; the same each time.
+    fn store(&self) -> Self::Store;
+
+    /// Writes a row into the table of effects, as a handler would.
+    fn write_effect(connection: &mut ConnectionOf<Self>, effect: &str) -> impl Future<Output = ()>;
+
+    /// All committed effects.
+    fn effects(&self) -> impl Future<Output = Vec<String>>;
+
+    /// Runs a statement that fails for a reason of its own (a bad value), and hands back the error.
+    fn fail_statement(
+        connection: &mut ConnectionOf<Self>,
+    ) -> impl Future<Output = Box<dyn Error + Send + Sync>>;
+
+    /// Ends the transaction behind the store's back, as no handler should.
+    fn end_transaction(
+        connection: &mut ConnectionOf<Self>,
+        how: Ending,
+    ) -> impl Future<Output = ()>;
+
+    /// All dead letters, in any order.
+    fn dead_letters(&self) -> impl Future<Output = Vec<StoredLetter>>;
+
+    /// How many connections of the store are in a transaction and not at work.
+    fn idle_in_transaction(&self) -> impl Future<Output = usize>;
+}
+
+/// How a transaction is ended behind the store's back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// COMMIT.
+    Commit,
+    /// ROLLBACK.
+    Rollback,
+    /// COMMIT, and then BEGIN.
+    CommitAndBegin,
+}
+
+/// A dead letter as it was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in DeadLetter")]
+pub struct StoredLetter {
+    pub kind: String,
+    pub event: Option<EventKey>,
+    pub source: String,
+    pub key: Option<Bytes>,
+    pub payload: Option<Bytes>,
+    pub headers: Headers,
+    /// Seconds since 1970.
+    pub published_at: Option<u64>,
+    pub attempts: u32,
+    pub error: String,
+    /// How often it was set aside.
+    pub deliveries: u32,
+}
+
+/// Writes a `#[tokio::test]` for each clause of [`Store`](crate::Store)'s contract. Takes the
+/// [`Fixture`](crate::testing::store_contract::Fixture), and in brackets what `#[tokio::test]` takes.
+#[macro_export]
+macro_rules! store_contract {
+    ($fixture:ty) => {
+        $crate::store_contract!($fixture, ());
+    };
+    ($fixture:ty, $tokio:tt) => {
+        $crate::store_contract! { @clauses $fixture, $tokio,
+            a_key_is_a_duplicate_once_a_unit_that_claimed_it_has_committed
+            what_is_rolled_back_leaves_no_trace
+            of_two_units_that_claim_one_key_the_loser_waits_for_the_winner
+            the_loser_is_fresh_when_the_winner_rolls_back
+            the_loser_is_fresh_when_the_winner_is_dropped
+            the_loser_is_fresh_when_the_winner_gives_its_claim_back
+            a_key_that_is_held_for_too_long_is_busy
+            overlapping_batches_in_opposite_order_do_not_deadlock
+            a_unit_dropped_at_any_await_point_leaves_nothing_or_all
+            a_charge_dropped_at_any_await_point_leaves_the_store_usable
+            a_swallowed_error_is_not_taken_for_a_commit
+            a_handler_that_ends_the_transaction_is_unmasked
+            undoing_a_savepoint_leaves_the_rest
+            a_savepoint_mends_a_failed_statement
+            a_released_savepoint_keeps_its_writes
+            ids_are_told_apart_by_their_bytes
+            tenants_and_consumers_tell_keys_apart
+            a_consumer_keeps_its_number
+            each_verdict_belongs_to_its_key
+            a_large_batch_is_claimed_whole
+            claims_given_back_leave_the_others
+            outcomes_come_back_with_the_duplicate
+            another_fingerprint_under_a_settled_key_is_a_mismatch
+            fingerprints_of_different_settings_are_not_compared
+            a_mismatch_says_what_became_of_the_first_and_leaves_it
+            each_fingerprint_belongs_to_its_key
+            a_claim_that_is_rolled_back_leaves_no_fingerprint
+            attempts_are_durable_and_come_back_with_the_claim
+            attempts_of_a_settled_event_are_forgotten
+            an_attempt_is_charged_whatever_its_error_says
+            a_dead_letter_keeps_everything
+            a_dead_letter_that_is_set_aside_again_counts_once_more
+            a_dead_letter_commits_with_its_unit_or_not_at_all
+            a_dead_letter_can_be_written_whatever_its_time
+            a_failed_statement_is_the_events
+        }
+    };
+    (@clauses $fixture:ty, $tokio:tt, $($clause:ident)+) => {
+        $(
+            #[tokio::test $tokio]
+            async fn $clause() {
+                $crate::testing::store_contract::clauses::$clause::<$fixture>().await;
+            }
+        )+
+    };
+}

@@ -1,0 +1,29 @@
+//! The clauses, one function each; [`store_contract!`](crate::store_contract) makes tests of them.
+
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::expect_used,
+    reason = "panicking is how a clause says that it is broken"
+)]
+
+mod fingerprints;
+mod letters;
+mod rivals;
+mod units;
+
+pub use fingerprints::*;
+pub use letters::*;
+pub use rivals::*;
+pub use units::*;
+
+/// The database and its store, or the end of the test when the database is not there.
+macro_rules! bench {
+    ($fixture:ty) => {
+        match $crate::testing::store_contract::support::Bench::<$fixture>::fresh().await {
+            Some(bench) => bench,
+            None => return,
+        }
+    };
+}
+
+use bench;

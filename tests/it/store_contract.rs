@@ -1,0 +1,4 @@
+//! The stores pass the contract suite.
+
+pub(crate) mod postgres;
+pub(crate) mod sqlite;

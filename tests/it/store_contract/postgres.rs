@@ -1,0 +1,148 @@
+//! PostgreSQL, a schema for each test.
+
+use std::error::Error;
+
+use bytes::Bytes;
+use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
+use oneffect_core::{EventId, EventKey, Headers, Tenant};
+use oneffect_postgres::{Postgres, PostgresConfig};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::{PgConnection, PgPool, Row};
+
+use crate::support::{service, unique};
+
+/// A migrated schema of its own, with a table of effects, and a pool that is not the store's.
+pub(crate) struct OnPostgres {
+    pub(crate) url: String,
+    pub(crate) schema: String,
+    pub(crate) store: Postgres,
+    pub(crate) pool: PgPool,
+}
+
+impl OnPostgres {
+    pub(crate) async fn fresh_with(config: PostgresConfig) -> Option<Self> {
+        let this = Self::unmigrated(config).await?;
+        this.store.migrate().await.unwrap();
+        let effect = "CREATE TABLE effect (seq bigserial, effect bytea NOT NULL)";
+        sqlx::raw_sql(effect).execute(&this.pool).await.unwrap();
+        Some(this)
+    }
+
+    pub(crate) async fn unmigrated(config: PostgresConfig) -> Option<Self> {
+        let url = service("DATABASE_URL")?;
+        let schema = unique("store");
+        let options: PgConnectOptions = url.parse().unwrap();
+        let pool = PgPoolOptions::new()
+            .max_connections(2)
+            .connect_with(options.options([("search_path", &schema)]))
+            .await
+            .unwrap();
+        let store = Self::store_at(&url, &schema, config).await;
+        Some(Self {
+            url,
+            schema,
+            store,
+            pool,
+        })
+    }
+
+    /// Another store on the same schema, as another process would have it.
+    pub(crate) async fn store_at(url: &str, schema: &str, config: PostgresConfig) -> Postgres {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let url = format!("{url}{separator}application_name={schema}");
+        Postgres::connect_with(&url, config.schema(schema))
+            .await
+            .unwrap()
+    }
+
+    /// The store's sessions in such a state.
+    pub(crate) async fn sessions(&self, state: &str) -> i64 {
+        let sql =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state LIKE $2";
+        let count = sqlx::query_scalar(sql).bind(&self.schema).bind(state);
+        count.fetch_one(&self.pool).await.unwrap()
+    }
+}
+
+impl Fixture for OnPostgres {
+    type Store = Postgres;
+    const CONCURRENT_UNITS: bool = true;
+    const ABORTS_ON_ERROR: bool = true;
+
+    async fn fresh() -> Option<Self> {
+        Self::fresh_with(PostgresConfig::default()).await
+    }
+
+    fn store(&self) -> Postgres {
+        self.store.clone()
+    }
+
+    async fn write_effect(connection: &mut PgConnection, effect: &str) {
+        let insert = sqlx::query("INSERT INTO effect (effect) VALUES ($1)");
+        // Not kept, so that the same suite runs behind a pooler.
+        let insert = insert.bind(effect.as_bytes()).persistent(false);
+        insert.execute(connection).await.unwrap();
+    }
+
+    async fn effects(&self) -> Vec<String> {
+        let rows = sqlx::query_scalar("SELECT effect FROM effect ORDER BY seq");
+        let rows: Vec<Vec<u8>> = rows.fetch_all(&self.pool).await.unwrap();
+        rows.into_iter()
+            .map(|row| String::from_utf8(row).unwrap())
+            .collect()
+    }
+
+    async fn fail_statement(connection: &mut PgConnection) -> Box<dyn Error + Send + Sync> {
+        let failed = sqlx::raw_sql("SELECT 1 / 0").execute(connection).await;
+        failed.unwrap_err().into()
+    }
+
+    async fn end_transaction(connection: &mut PgConnection, how: Ending) {
+        let sql = match how {
+            Ending::Commit => "COMMIT",
+            Ending::Rollback => "ROLLBACK",
+            Ending::CommitAndBegin => "COMMIT; BEGIN",
+        };
+        sqlx::raw_sql(sql).execute(connection).await.unwrap();
+    }
+
+    async fn dead_letters(&self) -> Vec<StoredLetter> {
+        let sql = "SELECT *, headers::text AS header_text, extract(epoch FROM published_at)::bigint AS published
+                   FROM dead_letter";
+        let rows = sqlx::query(sql).fetch_all(&self.pool).await.unwrap();
+        rows.iter().map(letter).collect()
+    }
+
+    async fn idle_in_transaction(&self) -> usize {
+        self.sessions("idle in transaction%")
+            .await
+            .try_into()
+            .unwrap()
+    }
+}
+
+fn letter(row: &PgRow) -> StoredLetter {
+    let bytes = |column: &str| row.get::<Option<Vec<u8>>, _>(column).map(Bytes::from);
+    let event = bytes("event_id").map(|id| EventKey {
+        id: EventId::from_bytes(&id).unwrap(),
+        tenant: Tenant::new(String::from_utf8(bytes("tenant").unwrap().to_vec()).unwrap()).unwrap(),
+    });
+    StoredLetter {
+        kind: row.get("kind"),
+        event,
+        source: row.get("source"),
+        key: bytes("raw_key"),
+        payload: bytes("payload"),
+        headers: Headers::from_json(row.get("header_text")).unwrap(),
+        published_at: row
+            .get::<Option<i64>, _>("published")
+            .and_then(|at| at.try_into().ok()),
+        attempts: row.get::<i32, _>("attempts").try_into().unwrap(),
+        error: row.get("error"),
+        deliveries: row.get::<i32, _>("deliveries").try_into().unwrap(),
+    }
+}
+
+mod read_committed {
+    oneffect_core::store_contract!(super::OnPostgres);
+}
