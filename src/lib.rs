@@ -75,8 +75,13 @@ pub use oneffect_core::*;
 #[cfg(feature = "kafka")]
 pub use oneffect_kafka::{Kafka, KafkaConfig};
 #[cfg(feature = "postgres")]
-pub use oneffect_postgres::{Isolation, Postgres, PostgresConfig};
+pub use oneffect_postgres::{Isolation, Postgres, PostgresConfig, Statements};
 #[cfg(feature = "sqlite")]
 pub use oneffect_sqlite::{Sqlite, SqliteConfig};
 #[cfg(feature = "sqs")]
-pub use oneffect_sqs::{Sqs, SqsConfig, encode_body};
+pub use oneffect_sqs::{BASE64, ENCODING_ATTRIBUTE, EncodedBody, Sqs, SqsConfig, encode_body};
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "kafka", feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,7 @@
 //! The store in memory passes the suite of the real ones.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::error::Error;
 
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::Workshop;
 use super::run::{Savepoints, Trouble};
@@ -80,7 +80,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
             Err(panic) => {
                 let message = panic_message(&*panic);
-                error!(target: TARGET, event = %key, message, "a handler panicked");
+                warn!(target: TARGET, event = %key, message, "a handler panicked");
                 Handled::Failed {
                     blame: Blame::Event,
                     error: format!("the handler panicked: {message}"),

@@ -1,6 +1,6 @@
 //! What a run has found out, until it is written.
 
-use tracing::error;
+use tracing::warn;
 
 use super::Batch;
 use super::run::{Savepoints, Trouble};
@@ -101,7 +101,8 @@ impl<R: Send> Progress<R> {
 }
 
 pub(super) fn log_dead_letter(letter: &DeadLetter) {
-    error!(
+    // Set aside is not lost; what is lost would be an error.
+    warn!(
         target: TARGET,
         event = letter.event.as_ref().map(tracing::field::display),
         position = %letter.position, kind = letter.kind.as_str(), attempts = letter.attempts,

@@ -92,7 +92,7 @@ async fn whole_unit<F: Fixture>(bench: &Bench<F>, done: &EventKey, refused: &Eve
 pub async fn a_charge_dropped_at_any_await_point_leaves_the_store_usable<F: Fixture>() {
     let bench = bench!(F);
     let x = key("x");
-    let mut charged = 0;
+    let mut seen = 0;
     for n in 1.. {
         let charge = bench
             .store
@@ -102,11 +102,13 @@ pub async fn a_charge_dropped_at_any_await_point_leaves_the_store_usable<F: Fixt
         let Verdict::Fresh(prior) = bench.look_one(&x).await else {
             panic!("nobody settled it");
         };
-        let new = prior.attempts - charged;
-        assert!(new <= 1, "charged {new} times at once");
-        charged = prior.attempts;
+        // One that was dropped may still be on its way, but none is charged twice or taken back.
+        let most = u32::try_from(n).expect("a small number");
+        assert!((seen..=most).contains(&prior.attempts), "{prior:?}");
+        seen = prior.attempts;
         if let Some(attempts) = whole {
-            assert_eq!(attempts.expect("charged"), charged);
+            let attempts = attempts.expect("charged");
+            assert!((1..=seen).contains(&attempts), "{attempts} of {seen}");
             break;
         }
     }

@@ -1,0 +1,316 @@
+//! What can be asked for on the command line, and what is meant by it.
+
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+
+use crate::handler::Ledger;
+use crate::stream::Mix;
+
+const ABOUT: &str = "A ledger that is fed a hostile stream of transfers, and balances";
+
+const LONG_ABOUT: &str = "\
+A double-entry ledger that is fed a hostile stream of transfers (repeated, out of order, some to be \
+refused, some unreadable), and balances. At the end the books are checked with SQL against what was \
+produced.
+
+Without options that name a broker, a database or a task it is a demonstration that needs nothing: a \
+Kafka within this process, SQLite in a temporary file, and consumers that crash in mid-batch. With any \
+of --kafka, --sqs, --database, --produce and --consume it is the real thing. Only then the variables \
+KAFKA_BROKERS, SQS_ENDPOINT, DATABASE_URL, TOPIC and GROUP count, so that one of them that happens to \
+be set never turns a demonstration into writes to a database.
+
+Exit codes: 0 when all went well and the books balance, 1 when they do not or something broke, 2 when \
+the options or the set-up cannot work, 3 when a stop was not clean.";
+
+const EXAMPLES: &str = "\
+Examples:
+  The demonstration:
+    cargo run --example ledger
+  The same stream again, with twice the crashes, and the inbox as the only protection:
+    cargo run --example ledger -- --seed 7 --crashes 12 --natural-key off
+  Produce to Kafka, consume into PostgreSQL, and compare, all in one:
+    cargo run --example ledger -- --kafka localhost:9092 --database postgres://localhost/bank
+  In two terminals, with as many consumers as you like (try kill -9 on them):
+    cargo run --example ledger -- --kafka localhost:9092 --produce 100000
+    cargo run --example ledger -- --kafka localhost:9092 --database sqlite:ledger.db --consume --until 100000
+  From an SQS queue:
+    cargo run --example ledger -- --sqs http://localhost:4566/000000000000/transfers \\
+      --database postgres://localhost/bank --consume";
+
+/// Options as they are given.
+#[derive(Debug, Parser)]
+#[command(name = "ledger", about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Kafka's brokers, separated by commas
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "KAFKA_BROKERS",
+        help_heading = "Broker"
+    )]
+    kafka: Option<String>,
+    /// The topic; producing creates it where it is missing
+    #[arg(
+        long,
+        env = "TOPIC",
+        default_value = "transfers",
+        help_heading = "Broker"
+    )]
+    pub(crate) topic: String,
+    /// The consumer group
+    #[arg(long, env = "GROUP", default_value = "ledger", help_heading = "Broker")]
+    pub(crate) group: String,
+    /// Partitions of a topic that is created
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..), help_heading = "Broker")]
+    pub(crate) partitions: i32,
+    /// An SQS queue, standard or FIFO, which must exist
+    #[arg(long, value_name = "QUEUE_URL", help_heading = "Broker")]
+    sqs: Option<String>,
+    /// The endpoint of an emulator of SQS; without it the AWS configuration counts (AWS_ENDPOINT_URL)
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "SQS_ENDPOINT",
+        help_heading = "Broker"
+    )]
+    sqs_endpoint: Option<String>,
+
+    /// postgres://USER@HOST/DATABASE or sqlite:FILE, which is created where it is missing
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        help_heading = "Database"
+    )]
+    database: Option<String>,
+    /// A schema of PostgreSQL for the inbox and the ledger, created where it is missing
+    #[arg(long, help_heading = "Database")]
+    pub(crate) schema: Option<String>,
+    /// Whether the ledger has a UNIQUE constraint of its own; `off` leaves it to the inbox alone
+    #[arg(
+        long,
+        value_name = "ON|OFF",
+        default_value = "on",
+        help_heading = "Database"
+    )]
+    natural_key: Switch,
+
+    /// Only produce so many distinct events
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "consume",
+        help_heading = "Task"
+    )]
+    produce: Option<u64>,
+    /// Only consume, until a signal ends it, or as long as --until says
+    #[arg(long, help_heading = "Task")]
+    consume: bool,
+    /// Stop once so many distinct events are settled in the database
+    #[arg(long, value_name = "N", requires = "consume", help_heading = "Task")]
+    until: Option<u64>,
+    /// Distinct events to produce and consume, when it does both
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        help_heading = "Task"
+    )]
+    events: u64,
+    /// How often a consumer is crashed in mid-batch [default: 6, of real brokers 0]
+    #[arg(long, value_name = "N", help_heading = "Task")]
+    crashes: Option<u32>,
+    /// Consumers in this process [default: 2, of real brokers 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Task")]
+    consumers: Option<u64>,
+    /// The consumer's name: each name has every event's effect once
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "ledger",
+        help_heading = "Task"
+    )]
+    pub(crate) consumer: String,
+    /// Units of work that each consumer runs at once
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Task")]
+    pub(crate) workers: usize,
+    /// Last print the numbers as a line of JSON
+    #[arg(long, action = ArgAction::SetTrue, help_heading = "Task")]
+    pub(crate) json: bool,
+
+    /// Share of the events that are sent twice
+    #[arg(long, value_name = "RATE", default_value_t = 0.2, value_parser = rate, help_heading = "Stream")]
+    duplicates: f64,
+    /// Share of the events that cannot be read
+    #[arg(long, value_name = "RATE", default_value_t = 0.002, value_parser = rate, help_heading = "Stream")]
+    malformed: f64,
+    /// Share of the events that the ledger must refuse
+    #[arg(long, value_name = "RATE", default_value_t = 0.01, value_parser = rate, help_heading = "Stream")]
+    rejected: f64,
+    /// Where every random choice follows from, but for event ids
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Stream")]
+    pub(crate) seed: u64,
+
+    /// How long the handler dawdles while its transaction is open
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 0,
+        help_heading = "For tests"
+    )]
+    handler_delay_ms: u64,
+    /// Share of the handler's runs that fail and have to be repeated
+    #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = rate, help_heading = "For tests")]
+    fail_rate: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Produce, consume, and compare.
+    Both,
+    Produce,
+    /// Until so many events are settled.
+    Consume {
+        until: Option<u64>,
+    },
+}
+
+/// Where events come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BrokerChoice {
+    /// The mock within this process.
+    Mock,
+    Kafka(String),
+    Sqs {
+        queue_url: String,
+        endpoint: Option<String>,
+    },
+}
+
+/// Where they take effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseChoice {
+    /// SQLite in a temporary file.
+    Temporary,
+    Sqlite(String),
+    Postgres(String),
+    /// Only producing needs none.
+    None,
+}
+
+/// Options that do not go together.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unusable(&'static str);
+
+impl Options {
+    /// Reads the command line; ends the process where it asks for help or makes no sense.
+    pub(crate) fn read() -> (Self, bool) {
+        let matches = Self::command().get_matches();
+        let options = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let is_real = ["kafka", "sqs", "database", "produce", "consume"]
+            .into_iter()
+            .any(given);
+        if given("kafka") && given("sqs") {
+            let error = Self::command().error(
+                clap::error::ErrorKind::ArgumentConflict,
+                "--kafka and --sqs cannot both be given",
+            );
+            error.exit();
+        }
+        (options, is_real)
+    }
+
+    pub(crate) fn task(&self) -> Task {
+        match (self.produce, self.consume) {
+            (Some(_), _) => Task::Produce,
+            (None, true) => Task::Consume { until: self.until },
+            (None, false) => Task::Both,
+        }
+    }
+
+    pub(crate) fn broker(&self, is_real: bool) -> Result<BrokerChoice, Unusable> {
+        if !is_real {
+            return Ok(BrokerChoice::Mock);
+        }
+        // A queue can only be named on the command line, so it goes before KAFKA_BROKERS.
+        match (&self.sqs, &self.kafka) {
+            (Some(queue_url), _) => Ok(BrokerChoice::Sqs {
+                queue_url: queue_url.clone(),
+                endpoint: self.sqs_endpoint.clone(),
+            }),
+            (None, Some(brokers)) => Ok(BrokerChoice::Kafka(brokers.clone())),
+            (None, None) => Err(Unusable(
+                "no broker: give --kafka HOST:PORT (or KAFKA_BROKERS) or --sqs QUEUE_URL",
+            )),
+        }
+    }
+
+    pub(crate) fn database(&self, is_real: bool) -> Result<DatabaseChoice, Unusable> {
+        if !is_real {
+            return Ok(DatabaseChoice::Temporary);
+        }
+        if self.task() == Task::Produce {
+            return Ok(DatabaseChoice::None);
+        }
+        match &self.database {
+            Some(url) if url.starts_with("postgres:") || url.starts_with("postgresql:") => {
+                Ok(DatabaseChoice::Postgres(url.clone()))
+            }
+            Some(url) if url.starts_with("sqlite:") => Ok(DatabaseChoice::Sqlite(url.clone())),
+            Some(_) => Err(Unusable(
+                "--database takes postgres://USER@HOST/DATABASE or sqlite:FILE",
+            )),
+            None => Err(Unusable(
+                "no database: give --database postgres://.. or sqlite:.. (or DATABASE_URL)",
+            )),
+        }
+    }
+
+    pub(crate) fn mix(&self) -> Mix {
+        Mix {
+            events: self.produce.unwrap_or(self.events),
+            duplicates: self.duplicates,
+            malformed: self.malformed,
+            rejected: self.rejected,
+            seed: self.seed,
+        }
+    }
+
+    pub(crate) fn handler(&self) -> Ledger {
+        Ledger {
+            delay: Duration::from_millis(self.handler_delay_ms),
+            fail_rate: self.fail_rate,
+        }
+    }
+
+    pub(crate) fn has_natural_key(&self) -> bool {
+        self.natural_key == Switch::On
+    }
+
+    pub(crate) fn crashes(&self, is_real: bool) -> u32 {
+        self.crashes.unwrap_or(if is_real { 0 } else { 6 })
+    }
+
+    pub(crate) fn consumers(&self, is_real: bool) -> u64 {
+        self.consumers.unwrap_or(if is_real { 1 } else { 2 })
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.0..=1.0).contains(&rate) => Ok(rate),
+        _ => Err("a share is a number from 0 to 1".to_owned()),
+    }
+}

@@ -1,0 +1,162 @@
+//! Producing, consuming, crashing and auditing, until all is settled.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use oneffect::shutdown_signal;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::books::{Books, audit};
+use crate::broker::Broker;
+use crate::crew::{Crew, Recipe};
+use crate::options::Task;
+use crate::report::{Progress, Report};
+use crate::stream::{Mix, Record, Stream};
+
+/// How many messages are sent before it is looked whether there is room for more.
+const CHUNK: usize = 1_000;
+
+/// How often the database is asked how far it is.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) task: Task,
+    pub(crate) mix: Mix,
+    pub(crate) natural_key: bool,
+    pub(crate) crashes: u32,
+    pub(crate) consumers: u64,
+}
+
+/// Sends the whole stream.
+async fn send<Br: Broker>(broker: Br, mix: Mix) -> anyhow::Result<Record> {
+    let mut stream = Stream::new(mix);
+    loop {
+        let messages: Vec<_> = stream.by_ref().take(CHUNK).collect();
+        if messages.is_empty() {
+            return Ok(stream.into_record());
+        }
+        broker.room().await?;
+        broker.send(messages).await?;
+    }
+}
+
+/// Only produces.
+pub(crate) async fn produce<Br: Broker>(broker: &Br, mix: Mix) -> anyhow::Result<Report> {
+    broker.prepare().await?;
+    let begun = Instant::now();
+    let record = tokio::select! {
+        record = send(broker.clone(), mix) => record?,
+        () = shutdown_signal() => bail!("stopped before all was sent"),
+    };
+    Ok(Report {
+        events: mix.events,
+        elapsed: begun.elapsed(),
+        record: Some(record),
+        ..Report::default()
+    })
+}
+
+/// Consumes, and produces as well where the task says so.
+pub(crate) async fn consume<Br: Broker, B: Books>(
+    plan: &Plan,
+    recipe: Recipe<Br, B>,
+) -> anyhow::Result<Report> {
+    let Recipe { books, broker, .. } = &recipe;
+    books.prepare(plan.natural_key).await?;
+    let produces = plan.task == Task::Both;
+    if produces {
+        broker.prepare().await?;
+    }
+    let settled_before = books.settled(&recipe.name).await?;
+    let dead_letters_before = books.dead_letters(&recipe.name).await?;
+    let goal = match plan.task {
+        Task::Consume { until } => until,
+        Task::Both | Task::Produce => Some(settled_before + plan.mix.events),
+    };
+
+    let begun = Instant::now();
+    let mut crew = Crew::start(plan.consumers, &recipe);
+    let mut producing = JoinSet::new();
+    if produces {
+        producing.spawn(send(broker.clone(), plan.mix));
+    }
+    let mut crashes = Crashes::new(plan, settled_before);
+    let mut progress = Progress::new(goal);
+    let mut signal = std::pin::pin!(shutdown_signal());
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut record = None;
+    let mut settled = settled_before;
+    let mut settled_after = None;
+    let reached = loop {
+        tokio::select! {
+            () = &mut signal => break false,
+            ended = crew.failure() => {
+                ended?;
+                bail!("a consumer has ended by itself");
+            }
+            Some(produced) = producing.join_next() => record = Some(produced??),
+            _ = look.tick() => {
+                settled = books.settled(&recipe.name).await.context("cannot count what is settled")?;
+                crashes.carry_out(settled, &crew);
+                progress.show(settled, &crew.stats(), crew.restarts());
+                if goal.is_some_and(|goal| settled >= goal) && producing.is_empty() {
+                    settled_after.get_or_insert_with(|| begun.elapsed());
+                    // What is left are repeats, and these are to be consumed too.
+                    if !produces || broker.backlog().await? == 0 {
+                        break true;
+                    }
+                }
+            }
+        }
+    };
+    producing.shutdown().await;
+    crew.stop().await?;
+    progress.end();
+    if produces && !reached {
+        bail!("stopped before all was settled");
+    }
+    let elapsed = settled_after.unwrap_or_else(|| begun.elapsed());
+    if !reached {
+        settled = books.settled(&recipe.name).await?;
+    }
+    Ok(Report {
+        events: settled - settled_before,
+        totals: Some(crew.stats()),
+        restarts: crew.restarts(),
+        elapsed,
+        audit: Some(audit(books, &recipe.name, record.as_ref(), dead_letters_before).await?),
+        record,
+    })
+}
+
+/// When consumers crash: at numbers of settled events drawn from the seed, so that a slow machine
+/// sees as many crashes as a quick one.
+struct Crashes {
+    /// The last is next.
+    at: Vec<u64>,
+    rng: StdRng,
+}
+
+impl Crashes {
+    fn new(plan: &Plan, settled_before: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(plan.mix.seed);
+        let mut at: Vec<u64> = (0..plan.crashes)
+            .map(|_| settled_before + rng.random_range(0..plan.mix.events.max(1)))
+            .collect();
+        at.sort_unstable_by(|a, b| b.cmp(a));
+        Self { at, rng }
+    }
+
+    fn carry_out(&mut self, settled: u64, crew: &Crew) {
+        while self.at.pop_if(|at| *at <= settled).is_some() {
+            let after = Duration::from_millis(self.rng.random_range(0..500));
+            crew.crash(self.rng.random_range(0..usize::MAX), after);
+        }
+    }
+}

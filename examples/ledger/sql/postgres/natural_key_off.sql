@@ -1,0 +1,1 @@
+DROP INDEX IF EXISTS ledger_entry_once
