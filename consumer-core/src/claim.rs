@@ -56,6 +56,8 @@ mod tests {
     use crate::event_key::EventId;
     use crate::fingerprint::Fingerprint;
 
+    const DONE: Settled = Settled::Done { reply: None };
+
     #[test]
     fn only_another_fingerprint_of_the_same_setting_is_a_mismatch() {
         let of = |setting: Fingerprint, content: &str| setting.of(Some(content.as_bytes()));
@@ -69,9 +71,9 @@ mod tests {
             let verdict = ours.verdict_on(Settled::Dead, harmless);
             assert_eq!(verdict, Verdict::Duplicate(Settled::Dead));
         }
-        let mismatch = ours.verdict_on(Settled::Done, of(payload, "2"));
+        let mismatch = ours.verdict_on(DONE, of(payload, "2"));
         assert!(matches!(mismatch, Verdict::Mismatch { .. }));
-        let unknown = claim(None).verdict_on(Settled::Done, of(payload, "2"));
-        assert_eq!(unknown, Verdict::Duplicate(Settled::Done));
+        let unknown = claim(None).verdict_on(DONE, of(payload, "2"));
+        assert_eq!(unknown, Verdict::Duplicate(DONE));
     }
 }

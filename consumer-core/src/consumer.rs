@@ -103,6 +103,13 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// How large a handler's reply may be; see [`ConsumerConfig::reply_limit`].
+    #[must_use]
+    pub fn reply_limit(mut self, bytes: usize) -> Self {
+        self.config.reply_limit = bytes;
+        self
+    }
+
     /// How many units of work run at once; see [`ConsumerConfig::workers`].
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {

@@ -51,6 +51,8 @@ pub enum DeadLetterKind {
     Exhausted,
     /// Its event key was settled before, by an event of other content.
     Mismatch,
+    /// Its handler's reply is too large to be stored, or cannot be serialised.
+    ReplyTooLarge,
 }
 
 impl DeadLetterKind {
@@ -60,6 +62,7 @@ impl DeadLetterKind {
             Self::Poison => "poison",
             Self::Exhausted => "exhausted",
             Self::Mismatch => "mismatch",
+            Self::ReplyTooLarge => "reply_too_large",
         }
     }
 }
@@ -106,7 +109,10 @@ impl DeadLetter {
             None => "a tombstone".into(),
         };
         let became = match settled {
-            Settled::Done => "took effect".into(),
+            Settled::Done { reply: None } => "took effect".into(),
+            Settled::Done { reply: Some(reply) } => {
+                format!("took effect, with a reply of {} bytes", reply.len())
+            }
             Settled::Rejected { reason } => format!("was rejected: {reason}"),
             Settled::Dead => "was set aside".into(),
         };

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
@@ -29,6 +30,8 @@ use crate::fingerprint::Fingerprint16;
 /// 9. A claim's fingerprint is stored with the key as it is, or nothing where it has none. A claim
 ///    of a settled key whose stored fingerprint contradicts its own is a [`Verdict::Mismatch`]
 ///    ([`Claim::verdict_on`] decides), and leaves the row as it was.
+/// 10. What was recorded comes back with every duplicate as it was: a reply byte for byte, an empty
+///     one as empty and none as none, a rejection with its reason.
 #[async_trait]
 pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
@@ -191,7 +194,10 @@ pub struct Prior {
 #[non_exhaustive]
 pub enum Settled {
     /// Its effect is there.
-    Done,
+    Done {
+        /// What the handler answered, if it did; an empty answer is one.
+        reply: Option<Bytes>,
+    },
     /// The handler refused it, for a reason that will not change.
     Rejected {
         /// The handler's words, at most 1 KiB.

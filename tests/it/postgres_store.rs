@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::store_contract::postgres::OnPostgres;
 
-const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done);
+const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done { reply: None });
 
 /// The fixture, or the end of the test when there is no server.
 macro_rules! fresh {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::store_contract::sqlite::OnSqlite;
 
-const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done);
+const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done { reply: None });
 
 fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())

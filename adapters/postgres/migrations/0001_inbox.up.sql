@@ -15,7 +15,7 @@ CREATE TABLE inbox (
     event_id    bytea       NOT NULL,           -- 01 and a UUID's 16 bytes, or 02 and UTF-8
     tenant      bytea       NOT NULL,           -- UTF-8, empty by default
     fingerprint bytea,                          -- the number of its setting, then 16 bytes
-    reply       bytea,                          -- of a rejected event: the reason, in UTF-8
+    reply       bytea,                          -- the handler's; of a rejected event the reason, in UTF-8
     PRIMARY KEY (event_id, tenant, consumer)
 );
 

@@ -13,7 +13,7 @@ CREATE TABLE inbox (
     consumer    INTEGER NOT NULL,
     outcome     INTEGER NOT NULL DEFAULT 0, -- 0 done, 1 rejected, 2 dead
     fingerprint BLOB,                       -- the number of its setting, then 16 bytes
-    reply       BLOB,                       -- of a rejected event: the reason, in UTF-8
+    reply       BLOB,                       -- the handler's; of a rejected event the reason, in UTF-8
     recorded_at INTEGER NOT NULL DEFAULT (unixepoch()),
     PRIMARY KEY (event_id, tenant, consumer)
 ) STRICT, WITHOUT ROWID;

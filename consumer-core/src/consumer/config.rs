@@ -22,6 +22,10 @@ pub struct ConsumerConfig {
     pub tenant: TenantFrom,
     /// What of an event's content is remembered with its key. Default: nothing.
     pub fingerprint: Fingerprint,
+    /// How many bytes a handler's reply may have; what is larger is set aside, not stored. The
+    /// inbox remembers replies for as long as it remembers their events, so they weigh on it.
+    /// Default 16 KiB.
+    pub reply_limit: usize,
     /// How many units of work run at once; each holds one database connection, so the pool should
     /// have one or two more. Default 4. A store that takes only one writer runs one.
     pub workers: usize,
@@ -49,6 +53,7 @@ impl Default for ConsumerConfig {
             event_id: IdFrom::default(),
             tenant: TenantFrom::default(),
             fingerprint: Fingerprint::default(),
+            reply_limit: 16 << 10,
             workers: 4,
             batch: Limit {
                 messages: 500,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim::Claim;
@@ -10,6 +11,7 @@ use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
 use crate::lanes::LaneKey;
+use crate::store::Settled;
 
 /// A delivery that has been admitted.
 #[derive(Debug)]
@@ -45,11 +47,15 @@ impl Item {
 }
 
 /// What became of one delivery in a unit of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    Applied,
-    Duplicate,
-    Rejected,
+    Applied {
+        reply: Option<Bytes>,
+    },
+    Duplicate(Settled),
+    Rejected {
+        reason: Box<str>,
+    },
     DeadLettered,
     /// Another event has its key; set aside as well.
     Mismatched,
@@ -66,14 +72,29 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    pub(super) fn is_settled(self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         match self {
-            Self::Applied
-            | Self::Duplicate
-            | Self::Rejected
+            Self::Applied { .. }
+            | Self::Duplicate(_)
+            | Self::Rejected { .. }
             | Self::DeadLettered
             | Self::Mismatched => true,
             Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => false,
+        }
+    }
+
+    /// What the inbox row of its key says, for those that follow it.
+    pub(super) fn outcome(&self) -> Option<Settled> {
+        match self {
+            Self::Applied { reply } => Some(Settled::Done {
+                reply: reply.clone(),
+            }),
+            Self::Duplicate(settled) => Some(settled.clone()),
+            Self::Rejected { reason } => Some(Settled::Rejected {
+                reason: reason.clone(),
+            }),
+            Self::DeadLettered => Some(Settled::Dead),
+            Self::Mismatched | Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use oneffect_core::testing::{Call, MemoryLog, MemoryQueue, MemoryStore, Message, Unreliable};
-use oneffect_core::{Blame, Consumer, DeadLetterKind, Fingerprint, RetrySchedule, Settled, Stats};
+use oneffect_core::{Blame, Consumer, DeadLetterKind, Fingerprint, RetrySchedule, Stats};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -75,7 +75,7 @@ async fn another_content_under_a_settled_key_is_set_aside_and_its_lane_goes_on()
 
             assert_once(&store, ["x", "next"]);
             assert_eq!((stats.dead_lettered, stats.mismatches), (1, 1));
-            assert_settled(&store, "x", Settled::Done);
+            assert_settled(&store, "x", DONE);
             assert_eq!(store.fingerprint("test", &key("x")), Some(first));
             let letters = store.dead_letters();
             let [(letter, 1)] = letters.as_slice() else {

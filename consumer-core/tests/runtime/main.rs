@@ -14,5 +14,6 @@ mod fingerprints;
 mod once;
 mod queues;
 mod rebalance;
+mod replies;
 mod stopping;
 mod tenants;

@@ -2,7 +2,7 @@
 
 use oneffect_core::testing::{MemoryLog, MemoryStore, Message};
 use oneffect_core::{
-    Consumer, DeadLetterKind, EventId, EventKey, IdFrom, RunError, Settled, Tenant, TenantFrom,
+    Consumer, DeadLetterKind, EventId, EventKey, IdFrom, RunError, Tenant, TenantFrom,
 };
 
 use super::bench::*;
@@ -43,7 +43,7 @@ async fn two_tenants_equal_ids_are_two_events_and_each_ones_repeats_are_duplicat
         let settled = [("a", "x"), ("b", "x"), ("a:", "b"), ("a", ":b")];
         for (tenant, id) in settled {
             let outcome = store.outcome("test", &tenants_key(tenant, id));
-            assert_eq!(outcome, Some(Settled::Done), "{tenant} {id}");
+            assert_eq!(outcome, Some(DONE), "{tenant} {id}");
         }
         assert_eq!(store.inbox("test").len(), settled.len());
     })

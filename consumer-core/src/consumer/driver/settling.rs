@@ -36,7 +36,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             // Within a lane nothing is settled behind what is not.
             let settled = fates.iter().take_while(|fate| fate.is_settled()).count();
             for (item, fate) in items.iter().zip(fates).take(settled) {
-                self.acknowledge(item, *fate, &mut acks, &mut tally);
+                self.acknowledge(item, fate, &mut acks, &mut tally);
             }
             match fates.get(settled) {
                 Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
@@ -63,7 +63,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     fn acknowledge(
         &mut self,
         item: &Arc<Item>,
-        fate: Fate,
+        fate: &Fate,
         acks: &mut Vec<Settlement>,
         tally: &mut Stats,
     ) {
@@ -76,12 +76,13 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         if let Some(heir) = heir {
             self.run_next(heir);
         }
+        self.replay(item, fate, &followers);
         let followed = followers.len() as u64;
         match fate {
-            Fate::Applied => tally.applied += 1,
-            Fate::Rejected => tally.rejected += 1,
+            Fate::Applied { .. } => tally.applied += 1,
+            Fate::Rejected { .. } => tally.rejected += 1,
             Fate::DeadLettered => tally.dead_lettered += 1,
-            Fate::Duplicate | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
+            Fate::Duplicate(_) | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
                 tally.duplicates += 1;
             }
             // What follows it has its content, and is as little a repeat of what was settled.
@@ -90,7 +91,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 tally.mismatches += 1 + followed;
             }
         }
-        if fate != Fate::Mismatched {
+        if *fate != Fate::Mismatched {
             tally.duplicates += followed;
         }
         for item in followers.iter().chain([item]) {
@@ -103,6 +104,22 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 });
             } else {
                 tally.late += 1;
+            }
+        }
+    }
+
+    /// Tells the handler of duplicates, before they are acknowledged: a crash in between tells it
+    /// again, and forgets nobody.
+    fn replay(&self, item: &Item, fate: &Fate, followers: &[Arc<Item>]) {
+        if let Fate::Duplicate(settled) = fate {
+            self.shop.replay(item, settled);
+        }
+        if followers.is_empty() {
+            return;
+        }
+        if let Some(settled) = fate.outcome() {
+            for follower in followers {
+                self.shop.replay(follower, &settled);
             }
         }
     }

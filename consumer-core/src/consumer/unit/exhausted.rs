@@ -62,9 +62,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 (letter, Fate::DeadLettered)
             }
             // Another process has settled the key meanwhile.
-            Some(Verdict::Duplicate(_)) => {
+            Some(Verdict::Duplicate(settled)) => {
                 unit.rollback().await;
-                return Ok(Fate::Duplicate);
+                return Ok(Fate::Duplicate(settled));
             }
             Some(Verdict::Mismatch {
                 ours,

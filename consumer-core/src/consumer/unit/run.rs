@@ -169,17 +169,35 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             .await?;
         let alone = batch.items.len() == 1;
         match handled {
-            Handled::Applied => {
+            Handled::Applied(reply) => {
                 progress.forget(key, prior.attempts);
-                Ok(Fate::Applied)
+                if reply.is_some() {
+                    let reply = reply.clone();
+                    progress
+                        .outcomes
+                        .push((key.clone(), Settled::Done { reply }));
+                }
+                Ok(Fate::Applied { reply })
+            }
+            Handled::Unstorable(unstorable) => {
+                progress.undo(unit, mark, took_db, savepoints).await?;
+                progress.set_aside(
+                    item,
+                    Some(key),
+                    DeadLetterKind::ReplyTooLarge,
+                    prior.attempts,
+                    &error_chain(&unstorable),
+                );
+                Ok(Fate::DeadLettered)
             }
             Handled::Rejected(reason) => {
                 progress.undo(unit, mark, took_db, savepoints).await?;
                 progress.forget(key, prior.attempts);
-                progress
-                    .outcomes
-                    .push((key.clone(), Settled::Rejected { reason }));
-                Ok(Fate::Rejected)
+                let settled = Settled::Rejected {
+                    reason: reason.clone(),
+                };
+                progress.outcomes.push((key.clone(), settled));
+                Ok(Fate::Rejected { reason })
             }
             // Nobody's fault, and so not charged. What is away may be another database than ours:
             // in company the event is taken out like any other that fails, so that its neighbours
@@ -232,7 +250,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Some(Verdict::Duplicate(_) | Verdict::Mismatch { .. }) if blocked => {
                 return Ok(Judged::Known(Fate::NotBegun));
             }
-            Some(Verdict::Duplicate(_)) => return Ok(Judged::Known(Fate::Duplicate)),
+            Some(Verdict::Duplicate(settled)) => {
+                return Ok(Judged::Known(Fate::Duplicate(settled)));
+            }
             Some(Verdict::Mismatch {
                 ours,
                 theirs,

@@ -237,7 +237,7 @@ impl State {
     pub(super) fn apply(&mut self, consumer: ConsumerId, write: Write) {
         match write {
             Write::Claim(Claim { key, fingerprint }) => {
-                let settled = Settled::Done;
+                let settled = Settled::Done { reply: None };
                 let row = InboxRow {
                     settled,
                     fingerprint,

@@ -10,6 +10,8 @@ use crate::event_key::EventId;
 use crate::fingerprint::Fingerprint;
 use crate::store::{Unit, Verdict};
 
+const DONE: Settled = Settled::Done { reply: None };
+
 fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())
 }
@@ -151,7 +153,7 @@ async fn a_handler_that_commits_is_found_out() {
         committed,
         Err(StoreError::HandlerEndedTransaction)
     ));
-    assert_eq!(store.outcome("ledger", &key("a")), Some(Settled::Done));
+    assert_eq!(store.outcome("ledger", &key("a")), Some(DONE));
     assert_eq!(store.rows("entries"), ["after"]);
 }
 
@@ -179,12 +181,12 @@ async fn a_rival_waits_and_is_fresh_when_the_first_gives_way() {
 
             let fresh = || Verdict::Fresh(Prior::default());
             let b = if commits {
-                Verdict::Duplicate(Settled::Done)
+                Verdict::Duplicate(DONE)
             } else {
                 fresh()
             };
             let a = if commits && !unclaims {
-                Verdict::Duplicate(Settled::Done)
+                Verdict::Duplicate(DONE)
             } else {
                 fresh()
             };
@@ -218,7 +220,7 @@ async fn a_mismatch_leaves_the_row_as_it_was() {
         let verdicts = unit.claim(std::slice::from_ref(&other)).await.unwrap();
         unit.commit().await.unwrap();
 
-        let expected = other.verdict_on(Settled::Done, first.fingerprint);
+        let expected = other.verdict_on(DONE, first.fingerprint);
         assert_eq!(verdicts, [expected]);
         let stored = store.fingerprint("ledger", &key("a"));
         assert_eq!(stored, first.fingerprint);

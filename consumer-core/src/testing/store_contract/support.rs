@@ -117,7 +117,10 @@ pub(super) fn fresh(how_many: usize) -> Vec<Verdict> {
     vec![Verdict::Fresh(Prior::default()); how_many]
 }
 
-pub(super) const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done);
+/// The outcome of most events.
+pub(super) const DONE: Settled = Settled::Done { reply: None };
+
+pub(super) const DUPLICATE: Verdict = Verdict::Duplicate(DONE);
 
 pub(super) fn delivery(offset: i64, payload: Option<&'static [u8]>) -> Delivery {
     let position = Position::Log {

@@ -6,7 +6,7 @@ use crate::dead_letter::DeadLetter;
 use crate::fingerprint::Fingerprint;
 use crate::store::{Settled, Unit, Verdict};
 use crate::testing::store_contract::Fixture;
-use crate::testing::store_contract::support::{Bench, delivery, fresh, key};
+use crate::testing::store_contract::support::{Bench, DONE, DUPLICATE, delivery, fresh, key};
 
 fn claim(id: &str, setting: Fingerprint, content: &str) -> Claim {
     Claim::new(key(id)).with_fingerprint(setting.of(Some(content.as_bytes())))
@@ -37,7 +37,7 @@ pub async fn another_fingerprint_under_a_settled_key_is_a_mismatch<F: Fixture>()
         // More than once: what was there first stays.
         for _ in 0..2 {
             let verdicts = bench.claim(std::slice::from_ref(&other)).await;
-            let settled = Settled::Done;
+            let settled = DONE;
             let mismatch = Verdict::Mismatch {
                 ours,
                 theirs,
@@ -46,7 +46,7 @@ pub async fn another_fingerprint_under_a_settled_key_is_a_mismatch<F: Fixture>()
             assert_eq!(verdicts, [mismatch]);
         }
         let again = bench.claim(&[first]).await;
-        assert_eq!(again, [Verdict::Duplicate(Settled::Done)]);
+        assert_eq!(again, [DUPLICATE]);
     }
 }
 
@@ -64,7 +64,7 @@ pub async fn fingerprints_of_different_settings_are_not_compared<F: Fixture>() {
             assert_eq!(bench.claim(&[claim(&id, before, "1")]).await, fresh(1));
             if before != after || before == Fingerprint::Off {
                 let other = bench.claim(&[claim(&id, after, "2")]).await;
-                assert_eq!(other, [Verdict::Duplicate(Settled::Done)], "{id}");
+                assert_eq!(other, [DUPLICATE], "{id}");
             }
         }
     }
@@ -144,7 +144,7 @@ pub async fn each_fingerprint_belongs_to_its_key<F: Fixture>() {
     for (at, (claim, verdict)) in batch.iter().zip(verdicts).enumerate() {
         let expected = match first.iter().find(|first| first.key == claim.key) {
             None => fresh(1).remove(0),
-            Some(first) => claim.verdict_on(Settled::Done, first.fingerprint),
+            Some(first) => claim.verdict_on(DONE, first.fingerprint),
         };
         assert_eq!(verdict, expected, "at {at}: {claim:?}");
     }
@@ -164,5 +164,5 @@ pub async fn a_claim_that_is_rolled_back_leaves_no_fingerprint<F: Fixture>() {
 
     assert_eq!(bench.claim(&of("3")).await, fresh(1));
     let again = bench.claim(&of("3")).await;
-    assert_eq!(again, [Verdict::Duplicate(Settled::Done)]);
+    assert_eq!(again, [DUPLICATE]);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::join;
 
 use super::bench;
@@ -393,6 +394,56 @@ pub async fn outcomes_come_back_with_the_duplicate<F: Fixture>() {
     let mut expected: Vec<_> = outcomes.into_iter().map(Verdict::Duplicate).collect();
     expected.push(DUPLICATE);
     assert_eq!(bench.look(&batch).await, expected);
+}
+
+/// Clause 10.
+pub async fn a_reply_comes_back_byte_for_byte_with_every_duplicate<F: Fixture>() {
+    let bench = bench!(F);
+    let every_byte: Vec<u8> = (0..=255).cycle().take(16 << 10).collect();
+    let replies: Vec<Option<Bytes>> = vec![
+        Some(Bytes::from_static(br#"{"amount":9007199254740993}"#)),
+        None,
+        Some(Bytes::new()),
+        Some(every_byte.into()),
+        Some(Bytes::from_static(b"\\x00 '\"\0")),
+        None,
+    ];
+    let batch = keys(0..replies.len());
+
+    let mut unit = bench.begin().await;
+    unit.claim(&claims(&batch)).await.expect("claimed");
+    // In another order than the claim's, and only those that are there.
+    let recorded: Vec<_> = (batch.iter().zip(&replies).rev())
+        .filter(|(_, reply)| reply.is_some())
+        .map(|(key, reply)| {
+            let reply = reply.clone();
+            (key.clone(), Settled::Done { reply })
+        })
+        .collect();
+    unit.record(&recorded).await.expect("recorded");
+    unit.commit().await.expect("committed");
+
+    let expected: Vec<_> = replies
+        .into_iter()
+        .map(|reply| Verdict::Duplicate(Settled::Done { reply }))
+        .collect();
+    for _ in 0..2 {
+        assert_eq!(bench.look(&batch).await, expected);
+    }
+}
+
+/// Clauses 4 and 10.
+pub async fn a_reply_commits_with_its_unit_or_not_at_all<F: Fixture>() {
+    let bench = bench!(F);
+    let mut unit = bench.begin().await;
+    unit.claim(&claims(&[key("x")])).await.expect("claimed");
+    let reply = Some(Bytes::from_static(b"7"));
+    let outcome = (key("x"), Settled::Done { reply });
+    unit.record(&[outcome]).await.expect("recorded");
+    unit.rollback().await;
+
+    bench.settle(&[key("x")]).await;
+    assert_eq!(bench.look_one(&key("x")).await, DUPLICATE);
 }
 
 /// [`Store::charge`].
