@@ -348,7 +348,7 @@ async fn a_reply_that_could_not_be_recorded_undoes_its_unit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_is_told_of_before_it_is_acknowledged() {
+async fn a_duplicate_that_is_delivered_again_is_told_of_again() {
     locally(async {
         let log = MemoryLog::with_commit_interval("t", 1, Duration::from_mins(1));
         let store = MemoryStore::new();
