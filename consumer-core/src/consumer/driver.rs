@@ -16,7 +16,7 @@ use rand::{RngCore, SeedableRng};
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug_span, error, info, warn};
 
 use self::stopping::{Ending, Stop};
 use super::config::ConsumerConfig;
@@ -32,7 +32,7 @@ use crate::lanes::{Lanes, Taken};
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
-use crate::telemetry::TARGET;
+use crate::telemetry::{BATCH, CONSUMER, RECEIVE, SYSTEM, TARGET};
 
 pub(super) struct Driver<S, H> {
     name: Box<str>,
@@ -153,6 +153,12 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
 
     /// Identifies deliveries and puts each where it waits: in its lane, or behind its first.
     fn admit(&mut self, deliveries: Vec<Delivery>) {
+        let system = self.source.system();
+        let span = debug_span!(
+            target: TARGET, RECEIVE,
+            { SYSTEM } = system, { CONSUMER } = &*self.name, { BATCH } = deliveries.len()
+        );
+        let _span = span.enter();
         let count = deliveries.len() as u64;
         self.stats.update(|stats| {
             stats.deliveries += count;

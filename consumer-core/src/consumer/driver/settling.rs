@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::debug_span;
 
 use super::Driver;
 use crate::consumer::item::{Fate, Item};
@@ -14,6 +15,7 @@ use crate::retry::Pause;
 use crate::source::{Settle, Settlement};
 use crate::stats::Stats;
 use crate::store::Store;
+use crate::telemetry::{BATCH, CONSUMER, SETTLE, SYSTEM, TARGET};
 
 /// How deliveries leave without being settled.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,12 @@ pub(super) enum LetGo {
 impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// A unit has committed: settles what it settled, and sends the rest on.
     pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
+        let system = self.source.system();
+        let span = debug_span!(
+            target: TARGET, SETTLE,
+            { SYSTEM } = system, { CONSUMER } = &*self.name, { BATCH } = taken.items.len()
+        );
+        let _span = span.enter();
         let mut tally = Stats::default();
         let mut acks = Vec::with_capacity(taken.items.len());
         let mut from = 0;

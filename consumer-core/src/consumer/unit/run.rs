@@ -14,7 +14,7 @@ use crate::decode::Decode;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, error_chain};
 use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit, Verdict};
-use crate::telemetry::{PROCESS, TARGET};
+use crate::telemetry::{BATCH, PROCESS, TARGET};
 
 /// Whether handlers run in savepoints, so that one can be undone without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         batch: &Batch,
         savepoints: Savepoints,
     ) -> Result<Vec<Fate>, Trouble> {
-        let span = debug_span!(target: TARGET, PROCESS, events = batch.items.len(), ?savepoints);
+        let span = debug_span!(target: TARGET, PROCESS, { BATCH } = batch.items.len(), ?savepoints);
         async {
             let mut unit = self.store.begin(self.begin(batch)).await?;
             let mut progress = Progress::new(batch);
