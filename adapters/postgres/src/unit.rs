@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
 use sqlx::PgConnection;
 
 use crate::blame::{code, is_outage};
@@ -68,8 +68,8 @@ impl Unit for PostgresUnit {
     type Connection = PgConnection;
     type Row = PostgresRow;
 
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError> {
-        self.claim_keys(keys).await
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
+        self.claim_keys(claims).await
     }
 
     fn connection(&mut self) -> &mut PgConnection {

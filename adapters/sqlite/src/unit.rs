@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
 use sqlx::SqliteConnection;
 
 use crate::blame::{is_outage, is_plain_error};
@@ -56,8 +56,8 @@ impl Unit for SqliteUnit {
     type Connection = SqliteConnection;
     type Row = SqliteRow;
 
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError> {
-        self.claim_keys(keys).await
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
+        self.claim_keys(claims).await
     }
 
     fn connection(&mut self) -> &mut SqliteConnection {

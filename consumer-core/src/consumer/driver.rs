@@ -182,8 +182,14 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 dropped += 1;
                 continue;
             };
+            let key = self.config.identify(&delivery);
+            let fingerprint = match key {
+                Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
+                Err(_) => None,
+            };
             let item = Arc::new(Item {
-                key: self.config.event_id.identify(&delivery),
+                key,
+                fingerprint,
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
                 delivery,

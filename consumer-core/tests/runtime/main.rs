@@ -10,7 +10,10 @@
 mod bench;
 mod chaos;
 mod failures;
+mod fingerprints;
 mod once;
 mod queues;
 mod rebalance;
+mod replies;
 mod stopping;
+mod tenants;

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use tracing::warn;
 
@@ -10,16 +11,23 @@ use super::Workshop;
 use super::run::{Savepoints, Trouble};
 use crate::consumer::item::Item;
 use crate::context::{Context, Staged};
+use crate::duplicate::Duplicate;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, Outcome, error_chain};
-use crate::store::{Blame, Prior, Store, Unit};
+use crate::reply::Unstorable;
+use crate::store::{Blame, Prior, Settled, Store, Unit};
 use crate::telemetry::TARGET;
 
 /// What a handler left behind.
 pub(super) enum Handled {
-    Applied,
+    Applied(Option<Bytes>),
     Rejected(Box<str>),
-    Failed { error: String, blame: Blame },
+    /// Its reply cannot be stored, and no retry mends that.
+    Unstorable(Unstorable),
+    Failed {
+        error: String,
+        blame: Blame,
+    },
     TimedOut,
 }
 
@@ -60,15 +68,24 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             return Err(error.into());
         }
         let handled = match result {
-            Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
-                Ok(()) => Handled::Applied,
-                // The handler swallowed the error of a statement.
-                Err(error) => Handled::Failed {
-                    blame: self.blame(&error),
-                    error: error_chain(&error),
-                },
-            },
-            Ok(Ok(Ok(Outcome::Done))) => Handled::Applied,
+            Ok(Ok(Ok(Outcome::Done { reply }))) => {
+                match reply
+                    .map(|reply| reply.within(self.reply_limit))
+                    .transpose()
+                {
+                    // The savepoint stays: all is undone to it.
+                    Err(unstorable) => Handled::Unstorable(unstorable),
+                    Ok(reply) if has_savepoint => match unit.release_savepoint().await {
+                        Ok(()) => Handled::Applied(reply),
+                        // The handler swallowed the error of a statement.
+                        Err(error) => Handled::Failed {
+                            blame: self.blame(&error),
+                            error: error_chain(&error),
+                        },
+                    },
+                    Ok(reply) => Handled::Applied(reply),
+                }
+            }
             Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
             Ok(Ok(Err(failure))) => Handled::Failed {
                 blame: self.blame(failure.error()),
@@ -88,6 +105,24 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
         };
         Ok((handled, took_db))
+    }
+}
+
+impl<S: Store, H: Handler<S>> Workshop<S, H> {
+    /// Tells the handler of a duplicate.
+    pub(in crate::consumer) fn replay(&self, item: &Item, settled: &Settled) {
+        let Ok(event_key) = &item.key else {
+            return;
+        };
+        let duplicate = Duplicate {
+            event_key,
+            delivery: &item.delivery,
+        };
+        let told = AssertUnwindSafe(|| self.handler.on_duplicate(&duplicate, settled));
+        if let Err(panic) = std::panic::catch_unwind(told) {
+            let message = panic_message(&*panic);
+            warn!(target: TARGET, event = %event_key, message, "a handler panicked when it was told of a duplicate, which is acknowledged all the same");
+        }
     }
 }
 
