@@ -35,8 +35,10 @@ impl MockKafka {
         let topic = KafkaTopic::new(&self.cluster.bootstrap_servers(), topic, group)?;
         Ok(topic
             .most_unconsumed(MOST_UNCONSUMED)
-            // The mock makes a group wait for a session, less a second, whenever somebody leaves.
-            .consumer_setting("session.timeout.ms", "2000"))
+            // Longer than the 3 s for which the mock makes a new group wait: a member that it forgets
+            // meanwhile is never answered. Not much longer, since whenever somebody leaves it makes
+            // the group wait for a session less a second.
+            .consumer_setting("session.timeout.ms", "4000"))
     }
 }
 

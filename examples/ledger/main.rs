@@ -146,7 +146,7 @@ async fn with_books<Br: Broker, B: Books>(
     let recipe = Recipe {
         broker,
         books,
-        handler: options.handler(),
+        handler: options.handler(is_real),
         name: options.consumer.clone(),
         workers: options.workers,
     };

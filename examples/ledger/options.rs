@@ -164,9 +164,9 @@ pub(crate) struct Options {
         help_heading = "For tests"
     )]
     handler_delay_ms: u64,
-    /// Share of the handler's runs that fail and have to be repeated
-    #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = rate, help_heading = "For tests")]
-    fail_rate: f64,
+    /// Share of the events that fail at their first attempt [default: 0.0002, of real brokers 0]
+    #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "For tests")]
+    fail_rate: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -290,10 +290,10 @@ impl Options {
         }
     }
 
-    pub(crate) fn handler(&self) -> Ledger {
+    pub(crate) fn handler(&self, is_real: bool) -> Ledger {
         Ledger {
             delay: Duration::from_millis(self.handler_delay_ms),
-            fail_rate: self.fail_rate,
+            fail_rate: self.fail_rate.unwrap_or(if is_real { 0.0 } else { 0.0002 }),
         }
     }
 

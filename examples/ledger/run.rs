@@ -22,6 +22,9 @@ const CHUNK: usize = 1_000;
 /// How often the database is asked how far it is.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// How long nothing may be settled, where this process produces as well, before it gives up.
+const STUCK: Duration = Duration::from_mins(2);
+
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -91,6 +94,7 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut record = None;
     let mut settled_after = None;
+    let mut moved = (before.events(), begun);
     let reached = loop {
         tokio::select! {
             () = &mut signal => break false,
@@ -104,12 +108,18 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
                 let settled = settled.context("cannot count what is settled")?.events();
                 crashes.carry_out(settled, &crew);
                 progress.show(settled, &crew.totals(), crew.restarts());
+                if settled > moved.0 {
+                    moved = (settled, Instant::now());
+                }
                 if goal.is_some_and(|goal| settled >= goal) && producing.is_empty() {
                     settled_after.get_or_insert_with(|| begun.elapsed());
                     // What is left are repeats, and these are to be consumed too.
                     if !produces || broker.backlog().await? == 0 {
                         break true;
                     }
+                }
+                if produces && moved.1.elapsed() > STUCK {
+                    bail!("nothing has been settled for {STUCK:?}, and {settled} events are: giving up");
                 }
             }
         }

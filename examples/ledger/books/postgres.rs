@@ -1,5 +1,6 @@
 //! The books in PostgreSQL.
 
+use anyhow::Context as _;
 use oneffect::{Postgres, PostgresConfig};
 use sqlx::PgPool;
 
@@ -24,7 +25,9 @@ impl PostgresBooks {
         let mut config = PostgresConfig::default().max_connections(u32::try_from(workers)? + 2);
         config.schema = schema.map(str::to_owned);
         Ok(Self {
-            store: Postgres::connect_with(url, config).await?,
+            store: Postgres::connect_with(url, config)
+                .await
+                .context("cannot connect to the database")?,
         })
     }
 
