@@ -1,10 +1,12 @@
 //! Where the event id comes from.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::delivery::{Delivery, Position};
 use crate::event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+use crate::handler::panic_message;
 use crate::json_pointer::{JsonPointer, Scalar};
 
 /// Where the event id comes from. The producer chose it, once; every delivery repeats it.
@@ -139,7 +141,10 @@ impl IdFrom {
                     "the message id, which only queues have"
                 ))),
             },
-            Place::Closure(find) => Ok(find(delivery)?),
+            // It runs in the task that owns all else, and would take it along.
+            Place::Closure(find) => catch_unwind(AssertUnwindSafe(|| find(delivery)))
+                .map_err(|panic| Unidentified::Panicked(panic_message(&*panic).into()))?
+                .map_err(Unidentified::from),
             Place::Unusable(reason) => Err(Unidentified::Missing(reason.clone())),
         }
     }
@@ -172,6 +177,8 @@ pub(crate) enum Unidentified {
     NoScalar(&'static str),
     #[error("unusable event id: {0}")]
     Invalid(#[from] InvalidEventKey),
+    #[error("no event id: looking for it panicked: {0}")]
+    Panicked(Box<str>),
 }
 
 impl Unidentified {

@@ -10,6 +10,7 @@
 mod bench;
 mod chaos;
 mod failures;
+mod hostile;
 mod once;
 mod queues;
 mod rebalance;

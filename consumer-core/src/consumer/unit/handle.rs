@@ -1,9 +1,9 @@
 //! One handler, one event: lends the unit, and tells what came of it.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
+use tokio::time::error::Elapsed;
 use tracing::{error, warn};
 
 use super::Workshop;
@@ -11,7 +11,7 @@ use super::run::{Savepoints, Trouble};
 use crate::consumer::item::Item;
 use crate::context::{Context, Staged};
 use crate::event_key::EventKey;
-use crate::handler::{Handler, Outcome, error_chain};
+use crate::handler::{Handler, Outcome, error_chain, panic_message};
 use crate::store::{Blame, Prior, Store, Unit};
 use crate::telemetry::TARGET;
 
@@ -47,8 +47,15 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             took_db: false,
             spoilt: None,
         };
-        let handling =
-            tokio::time::timeout(self.handler_timeout, self.handler.handle(&mut cx, event));
+        // All of the user's code is in here: what comes before the handler's future, and its error's
+        // own words.
+        let handling = async {
+            let handled = self.handler.handle(&mut cx, event);
+            let handled = tokio::time::timeout(self.handler_timeout, handled).await?;
+            Ok::<_, Elapsed>(
+                handled.map_err(|failure| (self.blame(failure.error()), failure.chain())),
+            )
+        };
         // The context is not looked at after a panic but for its flags, and what the handler holds
         // across it is the user's own.
         let result = AssertUnwindSafe(handling).catch_unwind().await;
@@ -70,10 +77,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             },
             Ok(Ok(Ok(Outcome::Done))) => Handled::Applied,
             Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
-            Ok(Ok(Err(failure))) => Handled::Failed {
-                blame: self.blame(failure.error()),
-                error: failure.chain(),
-            },
+            Ok(Ok(Err((blame, error)))) => Handled::Failed { error, blame },
             Ok(Err(_elapsed)) => {
                 warn!(target: TARGET, event = %key, timeout = ?self.handler_timeout, "a handler took too long");
                 Handled::TimedOut
@@ -89,10 +93,4 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         };
         Ok((handled, took_db))
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    (panic.downcast_ref::<&str>().copied())
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
 }

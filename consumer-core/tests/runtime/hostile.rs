@@ -1,0 +1,130 @@
+//! User code, sources and options that do what they should not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use oneffect_core::testing::{Call, MemoryLog, MemoryRow, MemoryStore, Unreliable};
+use oneffect_core::{
+    Assignment, AssignmentId, Blame, Consumer, Context, Decode, DecodeError, Delivery, EventId,
+    EventKey, Handler, HandlerResult, IdFrom, Limit, Position, RetrySchedule, RunError, Settled,
+    Settlement, Source, SourceError, SourceEvent, StoreError, done, handler_fn,
+};
+use tokio::time::Instant;
+
+use super::bench::*;
+
+/// Reads the event as [`Event`] does, and panics where it says so.
+#[derive(Debug)]
+struct Fragile(String);
+
+impl Decode for Fragile {
+    fn decode(delivery: &Delivery) -> Result<Self, DecodeError> {
+        let event = Event::decode(delivery)?;
+        assert!(event.script.is_empty(), "index out of bounds");
+        Ok(Self(event.event_id))
+    }
+}
+
+async fn have_effect(cx: &mut Context<'_, MemoryStore>, event: Fragile) -> HandlerResult {
+    cx.db().await?.append("effect", event.0).await?;
+    done()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_decoding_is_a_dead_letter_and_its_lane_goes_on() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        for (id, script) in [("a", &[][..]), ("b", &["go"]), ("c", &[])] {
+            log.produce(0, event(id, script));
+        }
+        let handler = handler_fn(|cx, event: Fragile| have_effect(cx, event).boxed());
+        let consumer = start(Consumer::new("test", log.source(), store.clone(), handler));
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_eq!(store.rows("effect"), ["a", "c"]);
+        assert_settled(&store, "b", Settled::Dead);
+        let (letter, _) = &store.dead_letters()[0];
+        assert!(letter.error.contains("out of bounds"), "{}", letter.error);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_looking_for_the_id_is_a_dead_letter_and_no_crash() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        for id in ["a", "b", "c"] {
+            log.produce(0, event(id, &[]));
+        }
+        let find = IdFrom::closure(|delivery| {
+            let event = Event::decode(delivery).unwrap();
+            assert_ne!(event.event_id, "b", "no such thing");
+            Ok(EventKey::new(EventId::new(event.event_id)?))
+        });
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), Scripted::default()).event_id(find),
+        );
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_eq!(store.rows("effect"), ["a", "c"]);
+        let (letter, _) = &store.dead_letters()[0];
+        assert!(letter.error.contains("no such thing"), "{}", letter.error);
+    })
+    .await;
+}
+
+/// A closure can panic before it returns its future.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_before_its_future_exists_is_charged_like_any_other() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        for id in ["a", "b", "c"] {
+            log.produce(0, event(id, &[]));
+        }
+        let handler = handler_fn(|cx: &mut Context<'_, MemoryStore>, event: Event| {
+            assert_ne!(event.event_id, "b", "no way");
+            have_effect(cx, Fragile(event.event_id)).boxed()
+        });
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), handler)
+                .retry(RetrySchedule::default().max_attempts(3)),
+        );
+        until_drained(&log, 1).await;
+        let stats = consumer.stop().await.unwrap();
+        assert_eq!(store.rows("effect"), ["a", "c"]);
+        assert_settled(&store, "b", Settled::Dead);
+        assert_eq!(stats.attempts_charged, 3);
+    })
+    .await;
+}
+
+/// An error that cannot even be shown is still that event's failure.
+#[tokio::test(start_paused = true)]
+async fn an_error_that_panics_when_it_is_shown_is_charged_like_any_other() {
+    #[derive(Debug)]
+    struct Shy;
+    impl std::fmt::Display for Shy {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("do not look")
+        }
+    }
+    impl std::error::Error for Shy {}
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        log.produce(0, event("a", &[]));
+        let handler = handler_fn(|_: &mut Context<'_, MemoryStore>, _: Event| {
+            async { Err(Shy.into()) }.boxed()
+        });
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), handler)
+                .retry(RetrySchedule::default().max_attempts(3)),
+        );
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_settled(&store, "a", Settled::Dead);
+    })
+    .await;
+}
