@@ -128,3 +128,86 @@ async fn an_error_that_panics_when_it_is_shown_is_charged_like_any_other() {
     })
     .await;
 }
+
+/// Stages a row, and gives up on `cx.db()` while that row is being written.
+struct Impatient;
+
+impl<S> Handler<S> for Impatient
+where
+    S: oneffect_core::Store<Connection = oneffect_core::testing::MemoryConnection, Row = MemoryRow>,
+{
+    type Event = Event;
+
+    async fn handle(&self, cx: &mut Context<'_, S>, event: Event) -> HandlerResult {
+        let first_try = cx.attempt() == 1;
+        if event.script.is_empty() {
+            cx.db().await?;
+        }
+        cx.stage(MemoryRow::new("effect", event.event_id));
+        if first_try {
+            // Polled once: the write has begun, and has not ended.
+            assert!(cx.db().now_or_never().is_none());
+        }
+        done()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_write_was_dropped_midway_is_not_lost() {
+    for script in [&[][..], &["go"]] {
+        for company in [0, 3] {
+            locally(async move {
+                let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+                let ids: Vec<String> = (0..=company).map(|n| format!("e{n}")).collect();
+                for id in &ids {
+                    log.produce(0, event(id, script));
+                }
+                let consumer = start(Consumer::new(
+                    "test",
+                    log.source(),
+                    store.clone(),
+                    Impatient,
+                ));
+                until_drained(&log, 1).await;
+                consumer.stop().await.unwrap();
+                assert_once(&store, ids);
+            })
+            .await;
+        }
+    }
+}
+
+/// Stages a row, and does not care whether it can be written.
+struct Careless;
+
+impl Handler<Unreliable<MemoryStore>> for Careless {
+    type Event = Event;
+
+    async fn handle(
+        &self,
+        cx: &mut Context<'_, Unreliable<MemoryStore>>,
+        event: Event,
+    ) -> HandlerResult {
+        cx.stage(MemoryRow::new("effect", event.event_id));
+        let _ = cx.db().await;
+        done()
+    }
+}
+
+/// Not every database aborts the transaction of a failed statement.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_could_not_be_written_is_not_lost_when_the_handler_says_that_all_is_well() {
+    locally(async {
+        let (log, memory) = (MemoryLog::new("t", 1), MemoryStore::new());
+        let store = Unreliable::new(memory.clone());
+        store.fail_next(Call::Write, Blame::Event);
+        for id in ["a", "b", "c"] {
+            log.produce(0, event(id, &[]));
+        }
+        let consumer = start(Consumer::new("test", log.source(), store, Careless));
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_once(&memory, ["a", "b", "c"]);
+    })
+    .await;
+}

@@ -46,6 +46,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             savepoint: savepoints == Savepoints::Around,
             took_db: false,
             spoilt: None,
+            unwritten: None,
         };
         // All of the user's code is in here: what comes before the handler's future, and its error's
         // own words.
@@ -67,6 +68,10 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             return Err(error.into());
         }
         let handled = match result {
+            Ok(Ok(Ok(Outcome::Done))) if cx.unwritten.is_some() => Handled::Failed {
+                blame: Blame::Event,
+                error: cx.unwritten.unwrap_or_default(),
+            },
             Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
                 Ok(()) => Handled::Applied,
                 // The handler swallowed the error of a statement.
