@@ -211,3 +211,31 @@ async fn a_row_that_could_not_be_written_is_not_lost_when_the_handler_says_that_
     })
     .await;
 }
+
+/// Found out by the savepoint rather than by the commit, it is the same mistake.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_commits_inside_a_savepoint_stops_the_consumer() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        let handler = Scripted::default();
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            handler.clone(),
+        ));
+        for n in 0..4 {
+            log.produce(0, event(&format!("r{n}"), &["reject_late"]));
+        }
+        until_drained(&log, 1).await;
+        log.produce(0, event("x", &["commit"]));
+        let error = consumer.ended().await.unwrap_err();
+        assert!(
+            matches!(error, RunError::Store(StoreError::HandlerEndedTransaction)),
+            "{error:?}"
+        );
+        assert_eq!(log.committed(0), 4, "it is not acknowledged");
+        assert_eq!(handler.times("x"), 1);
+    })
+    .await;
+}

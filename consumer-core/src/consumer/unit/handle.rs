@@ -12,7 +12,7 @@ use crate::consumer::item::Item;
 use crate::context::{Context, Staged};
 use crate::event_key::EventKey;
 use crate::handler::{Handler, Outcome, error_chain, panic_message};
-use crate::store::{Blame, Prior, Store, Unit};
+use crate::store::{Blame, Prior, Store, StoreError, Unit};
 use crate::telemetry::TARGET;
 
 /// What a handler left behind.
@@ -74,6 +74,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             },
             Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
                 Ok(()) => Handled::Applied,
+                Err(error @ StoreError::HandlerEndedTransaction) => return Err(error.into()),
                 // The handler swallowed the error of a statement.
                 Err(error) => Handled::Failed {
                     blame: self.blame(&error),
