@@ -54,6 +54,8 @@ pub(super) struct Driver<S, H> {
     running: HashMap<task::Id, Taken<Arc<Item>>>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
+    /// It has nothing to say any more, and may answer at once, again and again.
+    source_failed: bool,
 }
 
 /// An assignment that is ours.
@@ -90,6 +92,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             running: HashMap::new(),
             stop: None,
             fatal: None,
+            source_failed: false,
             config,
         }
     }
@@ -115,7 +118,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     self.timer_fired();
                 }
-                event = self.source.next() => self.source_says(event),
+                event = self.source.next(), if !self.source_failed => self.source_says(event),
             }
         }
         self.close().await
@@ -136,6 +139,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             }
             Err(source_error) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&source_error), "the source cannot go on");
+                self.source_failed = true;
                 self.fail(RunError::Source(source_error));
             }
         }

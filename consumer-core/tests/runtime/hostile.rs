@@ -239,3 +239,84 @@ async fn a_handler_that_commits_inside_a_savepoint_stops_the_consumer() {
     })
     .await;
 }
+
+/// Hands out one event, and has failed for good then.
+#[derive(Debug, Default)]
+struct Broken {
+    said: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Source for Broken {
+    fn system(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn open(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<SourceEvent, SourceError> {
+        self.said += 1;
+        match self.said {
+            1 => Ok(SourceEvent::Assigned(vec![Assignment {
+                id: AssignmentId(1),
+                name: "broken".into(),
+            }])),
+            2 => {
+                let position = Position::Log {
+                    topic: "t".into(),
+                    partition: 0,
+                    offset: 0,
+                };
+                let payload = event("x", &["slow"]).payload;
+                let delivery = Delivery::new(position, AssignmentId(1), 0, payload);
+                Ok(SourceEvent::Deliveries(vec![delivery]))
+            }
+            _ => {
+                // Without this the test would not end, but hang.
+                assert!(
+                    self.asked.fetch_add(1, Ordering::Relaxed) < 1000,
+                    "it spins"
+                );
+                Err(SourceError::fatal("gone"))
+            }
+        }
+    }
+
+    fn settle(&mut self, _: &[Settlement]) {}
+
+    fn pause(&mut self, _: AssignmentId) {}
+
+    fn resume(&mut self, _: AssignmentId) {}
+
+    fn longest_hold(&self, _: bool) -> Duration {
+        Duration::MAX
+    }
+
+    fn stop_receiving(&mut self) {}
+
+    async fn close(self: Box<Self>, _: Duration) -> Result<(), SourceError> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_has_failed_is_not_asked_again_while_units_drain() {
+    locally(async {
+        let (source, store) = (Broken::default(), MemoryStore::new());
+        let asked = Arc::clone(&source.asked);
+        let consumer = start(Consumer::new(
+            "test",
+            source,
+            store.clone(),
+            Scripted::default(),
+        ));
+        let error = consumer.ended().await.unwrap_err();
+        assert!(matches!(error, RunError::Source(_)), "{error:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_once(&store, ["x"]);
+    })
+    .await;
+}
