@@ -29,6 +29,7 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::keys_in_flight::KeysInFlight;
 use crate::lanes::{Lanes, Taken};
+use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
@@ -312,4 +313,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             self.begin_stop();
         }
     }
+}
+
+fn later(wait: Duration) -> Instant {
+    Instant::now() + wait.min(LONGEST_WAIT)
 }

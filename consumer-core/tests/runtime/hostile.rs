@@ -320,3 +320,47 @@ async fn a_source_that_has_failed_is_not_asked_again_while_units_drain() {
     })
     .await;
 }
+
+/// "As long as it takes" is said with the largest duration there is.
+#[tokio::test(start_paused = true)]
+async fn the_largest_limits_there_are_do_no_harm() {
+    locally(async {
+        let (log, store, handler) = (
+            MemoryLog::new("t", 2),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
+        let most = Limit {
+            messages: usize::MAX,
+            bytes: usize::MAX,
+        };
+        let forever = RetrySchedule::default()
+            .base(Duration::MAX)
+            .cap(Duration::MAX);
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), handler.clone())
+                .batch(most)
+                .in_flight(most)
+                .drain(Duration::MAX)
+                .handler_timeout(Duration::MAX)
+                .retry(forever),
+        );
+        for n in 0..100 {
+            log.produce(0, event(&format!("e{n}"), &[]));
+            until("it is through", || log.committed(0) == log.end(0)).await;
+        }
+        log.produce(1, event("never again", &["fail"]));
+        until("it is charged", || {
+            store.attempts("test", &key("never again")).is_some()
+        })
+        .await;
+        until("it waits", || store.open_units() == 0).await;
+        log.produce(0, event("slow", &["slow"]));
+        until("it runs", || handler.times("slow") == 1).await;
+        let begun = Instant::now();
+        consumer.stop().await.unwrap();
+        assert!(begun.elapsed() < Duration::from_mins(1));
+        assert_eq!(handler.times("never again"), 1);
+    })
+    .await;
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Driver;
+use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
 use crate::consumer::unit::Again;
 use crate::handler::Handler;
@@ -66,8 +66,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         tally: &mut Stats,
     ) {
         let followers = item
-            .key
-            .as_ref()
+            .followed_by()
             .map(|key| self.keys.leave(key))
             .unwrap_or_default();
         match fate {
@@ -97,12 +96,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     fn go_on(&mut self, lane: LaneId, settled: usize, company: Company, wait: Option<Duration>) {
         let wait = wait.filter(|wait| !wait.is_zero());
         let ordered = self.lanes.key(lane).is_none_or(LaneKey::is_ordered);
-        let left = self.lanes.finish(
-            lane,
-            settled,
-            company,
-            wait.map(|wait| Instant::now() + wait),
-        );
+        let left = self.lanes.finish(lane, settled, company, wait.map(later));
         let how = if self.stop.is_some() {
             LetGo::Release(Duration::ZERO)
         } else {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::settling::LetGo;
-use super::{Driver, RunError};
+use super::{Driver, RunError, later};
 use crate::delivery::AssignmentId;
 use crate::handler::{Handler, error_chain};
 use crate::source::Revocation;
@@ -46,7 +46,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         }
         self.revocations.push(Ending {
             assignments: revocation.assignments.iter().copied().collect(),
-            deadline: Instant::now() + revocation.deadline,
+            deadline: later(revocation.deadline),
             _revocation: revocation,
         });
         self.end_revocations(Instant::now());
@@ -82,7 +82,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         info!(target: TARGET, consumer = %self.name, running = self.units.len(), "stopping");
         self.source.stop_receiving();
         self.stop = Some(Stop {
-            deadline: Instant::now() + self.config.drain,
+            deadline: later(self.config.drain),
             aborted: 0,
         });
         for held in self.assignments.values() {
