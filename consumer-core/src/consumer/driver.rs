@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -185,6 +186,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 key: self.config.event_id.identify(&delivery),
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
+                orphaned: AtomicBool::new(false),
                 delivery,
             });
             self.flow.add(assignment, item.bytes);

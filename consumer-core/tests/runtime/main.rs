@@ -15,3 +15,4 @@ mod once;
 mod queues;
 mod rebalance;
 mod stopping;
+mod tempest;

@@ -152,7 +152,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     pub(super) fn let_go(&mut self, items: Vec<Arc<Item>>, how: LetGo) {
         let mut leaving = Vec::new();
         for item in items {
-            if let Ok(key) = &item.key {
+            if let Some(key) = item.followed_by() {
                 match how {
                     LetGo::Release(_) => leaving.extend(self.keys.leave(key)),
                     LetGo::Drop => {
