@@ -92,8 +92,8 @@ impl<S: Store> Context<'_, S> {
 
     /// Hands a row to the unit of work, which writes all rows of a table at once: before
     /// [`Context::db`] lends the connection, and before the commit.
-    pub fn stage(&mut self, row: S::Row) {
-        self.staged.rows.push(row);
+    pub fn stage(&mut self, row: impl Into<S::Row>) {
+        self.staged.rows.push(row.into());
     }
 
     /// The event key: the tenant, and the id that the producer chose.

@@ -17,11 +17,8 @@ pub(crate) trait Books: Clone + Send + Sync + 'static {
     /// A store for one consumer.
     fn store(&self) -> impl Future<Output = anyhow::Result<Self::Store>> + Send;
 
-    /// How many distinct events the consumer has settled.
-    fn settled(&self, consumer: &str) -> impl Future<Output = anyhow::Result<u64>> + Send;
-
-    /// How many dead letters the consumer has.
-    fn dead_letters(&self, consumer: &str) -> impl Future<Output = anyhow::Result<u64>> + Send;
+    /// What has become of the consumer's events.
+    fn settled(&self, consumer: &str) -> impl Future<Output = anyhow::Result<Settled>> + Send;
 
     /// Whether each event in the books has two entries that sum to zero.
     fn pairs(&self) -> impl Future<Output = anyhow::Result<Pairs>> + Send;
@@ -32,6 +29,42 @@ pub(crate) trait Books: Clone + Send + Sync + 'static {
         consumer: &str,
         produced: &[Produced],
     ) -> impl Future<Output = anyhow::Result<Comparison>> + Send;
+}
+
+/// How many distinct events are settled, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) applied: u64,
+    pub(crate) rejected: u64,
+    pub(crate) dead_letters: u64,
+}
+
+impl Settled {
+    pub(crate) fn events(self) -> u64 {
+        self.applied + self.rejected + self.dead_letters
+    }
+
+    /// What came after an earlier look.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            applied: self.applied - before.applied,
+            rejected: self.rejected - before.rejected,
+            dead_letters: self.dead_letters - before.dead_letters,
+        }
+    }
+}
+
+impl TryFrom<(i64, i64, i64)> for Settled {
+    type Error = std::num::TryFromIntError;
+
+    /// As `settled.sql` orders them.
+    fn try_from((applied, rejected, dead): (i64, i64, i64)) -> Result<Self, Self::Error> {
+        Ok(Self {
+            applied: applied.try_into()?,
+            rejected: rejected.try_into()?,
+            dead_letters: dead.try_into()?,
+        })
+    }
 }
 
 /// What the books say of themselves.
@@ -101,13 +134,13 @@ impl Audit {
     }
 }
 
-/// Audits the books, against what was produced where that is known. `dead_letters_before` were there
-/// when producing began.
+/// Audits the books, against what was produced where that is known. `settled` is what was settled since
+/// producing began.
 pub(crate) async fn audit<B: Books>(
     books: &B,
     consumer: &str,
     record: Option<&Record>,
-    dead_letters_before: u64,
+    settled: Settled,
 ) -> anyhow::Result<Audit> {
     let pairs = books.pairs().await?;
     let mut complaints = Vec::new();
@@ -133,11 +166,11 @@ pub(crate) async fn audit<B: Books>(
             compared.refused,
             record.refused,
         );
-        let letters = books
-            .dead_letters(consumer)
-            .await?
-            .saturating_sub(dead_letters_before);
-        complain("dead letters", i64::try_from(letters)?, record.malformed);
+        complain(
+            "dead letters",
+            i64::try_from(settled.dead_letters)?,
+            record.malformed,
+        );
         comparison = Some(compared);
     }
     Ok(Audit {

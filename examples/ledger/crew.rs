@@ -75,7 +75,7 @@ impl Crew {
     }
 
     /// The numbers of all, added up.
-    pub(crate) fn stats(&mut self) -> Totals {
+    pub(crate) fn totals(&mut self) -> Totals {
         self.look();
         let mut totals = Totals::default();
         for numbers in &self.known {
@@ -116,10 +116,7 @@ impl Crew {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) deliveries: u64,
-    pub(crate) applied: u64,
     pub(crate) duplicates: u64,
-    pub(crate) rejected: u64,
-    pub(crate) dead_letters: u64,
     pub(crate) failed_attempts: u64,
     pub(crate) units: u64,
 }
@@ -127,10 +124,7 @@ pub(crate) struct Totals {
 impl Totals {
     fn add(&mut self, stats: &Stats) {
         self.deliveries += stats.deliveries;
-        self.applied += stats.applied;
         self.duplicates += stats.duplicates;
-        self.rejected += stats.rejected;
-        self.dead_letters += stats.dead_lettered;
         self.failed_attempts += stats.attempts_charged;
         self.units += stats.units;
     }

@@ -32,7 +32,7 @@ impl MockKafka {
         self.cluster
             .create_topic(topic, partitions, 3)
             .context("cannot create a topic")?;
-        let topic = KafkaTopic::new(&self.cluster.bootstrap_servers(), topic, group, partitions)?;
+        let topic = KafkaTopic::new(&self.cluster.bootstrap_servers(), topic, group)?;
         Ok(topic
             .most_unconsumed(MOST_UNCONSUMED)
             // The mock makes a group wait for a session, less a second, whenever somebody leaves.

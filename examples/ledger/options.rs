@@ -68,7 +68,7 @@ pub(crate) struct Options {
     /// An SQS queue, standard or FIFO, which must exist
     #[arg(long, value_name = "QUEUE_URL", help_heading = "Broker")]
     sqs: Option<String>,
-    /// The endpoint of an emulator of SQS; without it the AWS configuration counts (AWS_ENDPOINT_URL)
+    /// The endpoint of an emulator of SQS; without it the AWS configuration counts (`AWS_ENDPOINT_URL`)
     #[arg(
         long,
         value_name = "URL",
@@ -77,7 +77,7 @@ pub(crate) struct Options {
     )]
     sqs_endpoint: Option<String>,
 
-    /// postgres://USER@HOST/DATABASE or sqlite:FILE, which is created where it is missing
+    /// `postgres://USER@HOST/DATABASE` or `sqlite:FILE`, which is created where it is missing
     #[arg(
         long,
         value_name = "URL",
@@ -137,7 +137,9 @@ pub(crate) struct Options {
     /// Units of work that each consumer runs at once
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Task")]
     pub(crate) workers: usize,
-    /// Last print the numbers as a line of JSON
+    /// Last print a line of JSON: `events`, `applied`, `rejected` and `dead_letters` are those settled
+    /// in the database since the run began, by whomever; `deliveries` and `duplicates` are this
+    /// process's
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Task")]
     pub(crate) json: bool,
 

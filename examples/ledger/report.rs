@@ -1,5 +1,6 @@
 //! What is shown while it runs, and at the end.
 
+use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::books::Audit;
+use crate::books::{Audit, Settled};
 use crate::crew::Totals;
 use crate::stream::Record;
 
@@ -71,8 +72,10 @@ impl Progress {
 pub(crate) struct Report {
     /// Distinct events that were settled, or (when it only produced) sent.
     pub(crate) events: u64,
-    /// What the consumers counted.
-    pub(crate) totals: Option<Totals>,
+    /// What became of them, by the database; `None` when it only produced.
+    pub(crate) settled: Option<Settled>,
+    /// What the consumers of this process counted.
+    pub(crate) totals: Totals,
     pub(crate) restarts: usize,
     pub(crate) elapsed: Duration,
     pub(crate) audit: Option<Audit>,
@@ -101,22 +104,22 @@ impl Report {
         if let Some(record) = &self.record {
             rows.push(("messages produced", grouped(record.messages)));
         }
-        if let Some(totals) = &self.totals {
+        if let Some(settled) = self.settled {
             rows.extend([
-                ("deliveries", grouped(totals.deliveries)),
-                ("duplicates absorbed", grouped(totals.duplicates)),
-                ("rejected", grouped(totals.rejected)),
-                ("dead letters", grouped(totals.dead_letters)),
-                ("failed attempts", grouped(totals.failed_attempts)),
+                ("deliveries", grouped(self.totals.deliveries)),
+                ("duplicates absorbed", grouped(self.totals.duplicates)),
+                ("rejected", grouped(settled.rejected)),
+                ("dead letters", grouped(settled.dead_letters)),
+                ("failed attempts", grouped(self.totals.failed_attempts)),
                 ("restarts after a crash", self.restarts.to_string()),
-                ("transactions", grouped(totals.units)),
+                ("transactions", grouped(self.totals.units)),
             ]);
         }
         rows.push(("seconds", format!("{:.1}", self.elapsed.as_secs_f64())));
         rows.push(("events a second", grouped(self.events_per_second())));
         let mut table = String::new();
         for (name, value) in rows {
-            table += &format!("  {name:<24}{value:>12}\n");
+            let _ = writeln!(table, "  {name:<24}{value:>12}");
         }
         if let Some(audit) = &self.audit {
             table += &verdict(audit);
@@ -125,16 +128,16 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> String {
-        let totals = self.totals.unwrap_or_default();
+        let settled = self.settled.unwrap_or_default();
         json!({
             "events": self.events,
             "messages": self.record.as_ref().map(|record| record.messages),
-            "deliveries": totals.deliveries,
-            "applied": totals.applied,
-            "duplicates": totals.duplicates,
-            "rejected": totals.rejected,
-            "dead_letters": totals.dead_letters,
-            "failed_attempts": totals.failed_attempts,
+            "deliveries": self.totals.deliveries,
+            "applied": settled.applied,
+            "duplicates": self.totals.duplicates,
+            "rejected": settled.rejected,
+            "dead_letters": settled.dead_letters,
+            "failed_attempts": self.totals.failed_attempts,
             "restarts": self.restarts,
             "seconds": self.elapsed.as_secs_f64(),
             "events_per_second": self.events_per_second(),
@@ -149,7 +152,7 @@ fn verdict(audit: &Audit) -> String {
     if !audit.balanced() {
         let mut text = "\nThe books do not balance:\n".to_owned();
         for complaint in &audit.complaints {
-            text += &format!("  {complaint}\n");
+            let _ = writeln!(text, "  {complaint}");
         }
         return text;
     }
@@ -173,7 +176,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

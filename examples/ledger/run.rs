@@ -72,11 +72,10 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
     if produces {
         broker.prepare().await?;
     }
-    let settled_before = books.settled(&recipe.name).await?;
-    let dead_letters_before = books.dead_letters(&recipe.name).await?;
+    let before = books.settled(&recipe.name).await?;
     let goal = match plan.task {
         Task::Consume { until } => until,
-        Task::Both | Task::Produce => Some(settled_before + plan.mix.events),
+        Task::Both | Task::Produce => Some(before.events() + plan.mix.events),
     };
 
     let begun = Instant::now();
@@ -85,13 +84,12 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
     if produces {
         producing.spawn(send(broker.clone(), plan.mix));
     }
-    let mut crashes = Crashes::new(plan, settled_before);
+    let mut crashes = Crashes::new(plan, before.events());
     let mut progress = Progress::new(goal);
     let mut signal = std::pin::pin!(shutdown_signal());
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut record = None;
-    let mut settled = settled_before;
     let mut settled_after = None;
     let reached = loop {
         tokio::select! {
@@ -100,11 +98,12 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
                 ended?;
                 bail!("a consumer has ended by itself");
             }
-            Some(produced) = producing.join_next() => record = Some(produced??),
+            Some(sent) = producing.join_next() => record = Some(sent??),
             _ = look.tick() => {
-                settled = books.settled(&recipe.name).await.context("cannot count what is settled")?;
+                let settled = books.settled(&recipe.name).await;
+                let settled = settled.context("cannot count what is settled")?.events();
                 crashes.carry_out(settled, &crew);
-                progress.show(settled, &crew.stats(), crew.restarts());
+                progress.show(settled, &crew.totals(), crew.restarts());
                 if goal.is_some_and(|goal| settled >= goal) && producing.is_empty() {
                     settled_after.get_or_insert_with(|| begun.elapsed());
                     // What is left are repeats, and these are to be consumed too.
@@ -122,15 +121,14 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
         bail!("stopped before all was settled");
     }
     let elapsed = settled_after.unwrap_or_else(|| begun.elapsed());
-    if !reached {
-        settled = books.settled(&recipe.name).await?;
-    }
+    let settled = books.settled(&recipe.name).await?.since(before);
     Ok(Report {
-        events: settled - settled_before,
-        totals: Some(crew.stats()),
+        events: settled.events(),
+        settled: Some(settled),
+        totals: crew.totals(),
         restarts: crew.restarts(),
         elapsed,
-        audit: Some(audit(books, &recipe.name, record.as_ref(), dead_letters_before).await?),
+        audit: Some(audit(books, &recipe.name, record.as_ref(), settled).await?),
         record,
     })
 }

@@ -17,7 +17,7 @@ use rand::{RngCore, SeedableRng};
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug_span, error, info, warn};
 
 use self::stopping::{Ending, Stop};
 use super::config::ConsumerConfig;
@@ -34,7 +34,7 @@ use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
-use crate::telemetry::TARGET;
+use crate::telemetry::{BATCH, CONSUMER, RECEIVE, SYSTEM, TARGET};
 
 pub(super) struct Driver<S, H> {
     name: Box<str>,
@@ -159,6 +159,12 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
 
     /// Identifies deliveries and puts each where it waits: in its lane, or behind its first.
     fn admit(&mut self, deliveries: Vec<Delivery>) {
+        let system = self.source.system();
+        let span = debug_span!(
+            target: TARGET, RECEIVE,
+            { SYSTEM } = system, { CONSUMER } = &*self.name, { BATCH } = deliveries.len()
+        );
+        let _span = span.enter();
         let count = deliveries.len() as u64;
         self.stats.update(|stats| {
             stats.deliveries += count;
@@ -182,8 +188,14 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 dropped += 1;
                 continue;
             };
+            let key = self.config.identify(&delivery);
+            let fingerprint = match key {
+                Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
+                Err(_) => None,
+            };
             let item = Arc::new(Item {
-                key: self.config.event_id.identify(&delivery),
+                key,
+                fingerprint,
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
                 orphaned: AtomicBool::new(false),

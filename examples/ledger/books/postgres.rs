@@ -3,7 +3,7 @@
 use oneffect::{Postgres, PostgresConfig};
 use sqlx::PgPool;
 
-use super::{Books, Comparison, Pairs};
+use super::{Books, Comparison, Pairs, Settled};
 use crate::stream::Produced;
 
 /// Only one process at a time makes the ledger's table.
@@ -31,14 +31,6 @@ impl PostgresBooks {
     fn pool(&self) -> &PgPool {
         self.store.pool()
     }
-
-    async fn count(&self, sql: &'static str, consumer: &str) -> anyhow::Result<u64> {
-        let count: Option<i64> = sqlx::query_scalar(sql)
-            .bind(consumer)
-            .fetch_optional(self.pool())
-            .await?;
-        Ok(u64::try_from(count.unwrap_or(0))?)
-    }
 }
 
 impl Books for PostgresBooks {
@@ -65,14 +57,13 @@ impl Books for PostgresBooks {
         Ok(self.store.clone())
     }
 
-    async fn settled(&self, consumer: &str) -> anyhow::Result<u64> {
-        self.count(include_str!("../sql/postgres/settled.sql"), consumer)
-            .await
-    }
-
-    async fn dead_letters(&self, consumer: &str) -> anyhow::Result<u64> {
-        self.count(include_str!("../sql/postgres/dead_letters.sql"), consumer)
-            .await
+    async fn settled(&self, consumer: &str) -> anyhow::Result<Settled> {
+        let settled =
+            sqlx::query_as::<_, (i64, i64, i64)>(include_str!("../sql/postgres/settled.sql"))
+                .bind(consumer)
+                .fetch_optional(self.pool())
+                .await?;
+        Ok(settled.unwrap_or_default().try_into()?)
     }
 
     async fn pairs(&self) -> anyhow::Result<Pairs> {

@@ -7,7 +7,7 @@ use oneffect::Sqlite;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::{Books, Comparison, Pairs};
+use super::{Books, Comparison, Pairs, Settled};
 use crate::stream::Produced;
 
 #[derive(Clone, Debug)]
@@ -32,15 +32,6 @@ impl SqliteBooks {
             .connect()
             .await
             .with_context(|| format!("cannot open {}", self.path))
-    }
-
-    async fn count(&self, sql: &'static str, consumer: &str) -> anyhow::Result<u64> {
-        let mut connection = self.connect().await?;
-        let count: Option<i64> = sqlx::query_scalar(sql)
-            .bind(consumer)
-            .fetch_optional(&mut connection)
-            .await?;
-        Ok(u64::try_from(count.unwrap_or(0))?)
     }
 }
 
@@ -69,14 +60,14 @@ impl Books for SqliteBooks {
         Ok(Sqlite::open(&self.path).await?)
     }
 
-    async fn settled(&self, consumer: &str) -> anyhow::Result<u64> {
-        self.count(include_str!("../sql/sqlite/settled.sql"), consumer)
-            .await
-    }
-
-    async fn dead_letters(&self, consumer: &str) -> anyhow::Result<u64> {
-        self.count(include_str!("../sql/sqlite/dead_letters.sql"), consumer)
-            .await
+    async fn settled(&self, consumer: &str) -> anyhow::Result<Settled> {
+        let mut connection = self.connect().await?;
+        let settled =
+            sqlx::query_as::<_, (i64, i64, i64)>(include_str!("../sql/sqlite/settled.sql"))
+                .bind(consumer)
+                .fetch_optional(&mut connection)
+                .await?;
+        Ok(settled.unwrap_or_default().try_into()?)
     }
 
     async fn pairs(&self) -> anyhow::Result<Pairs> {

@@ -26,7 +26,8 @@ pub(crate) struct KafkaTopic {
     brokers: String,
     topic: String,
     group: String,
-    partitions: i32,
+    /// With how many partitions the topic is created where it is missing; `None`: it is there.
+    partitions: Option<i32>,
     /// Passed to the consumers, by librdkafka's names.
     consumer_settings: Vec<(&'static str, &'static str)>,
     /// How many records of a partition may be unconsumed before sending waits.
@@ -70,12 +71,7 @@ impl ProducerContext for Sent {
 }
 
 impl KafkaTopic {
-    pub(crate) fn new(
-        brokers: &str,
-        topic: &str,
-        group: &str,
-        partitions: i32,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(brokers: &str, topic: &str, group: &str) -> anyhow::Result<Self> {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", brokers);
         let sent = Arc::default();
@@ -93,7 +89,7 @@ impl KafkaTopic {
             brokers: brokers.to_owned(),
             topic: topic.to_owned(),
             group: group.to_owned(),
-            partitions,
+            partitions: None,
             consumer_settings: Vec::new(),
             most_unconsumed: None,
             clients: Arc::new(Clients {
@@ -102,6 +98,12 @@ impl KafkaTopic {
                 sent,
             }),
         })
+    }
+
+    /// The topic is created where it is missing.
+    pub(crate) fn partitions(mut self, partitions: i32) -> Self {
+        self.partitions = Some(partitions);
+        self
     }
 
     /// Sending waits while so many records of a partition are unconsumed.
@@ -134,10 +136,13 @@ impl KafkaTopic {
             .committed_offsets(asked, TIMEOUT)
             .context("cannot read the group's offsets")?;
         let consumed = |partition| match committed.find_partition(&self.topic, partition) {
-            Some(found) => match found.offset() {
-                Offset::Offset(offset) => offset,
-                _ => 0,
-            },
+            Some(found) => {
+                if let Offset::Offset(offset) = found.offset() {
+                    offset
+                } else {
+                    0
+                }
+            }
             None => 0,
         };
         let unconsumed = ends
@@ -187,12 +192,15 @@ impl Broker for KafkaTopic {
     }
 
     async fn prepare(&self) -> anyhow::Result<()> {
+        let Some(partitions) = self.partitions else {
+            return Ok(());
+        };
         let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
             .set("bootstrap.servers", &self.brokers)
             .create()
             .context("cannot make a Kafka client")?;
         // -1 leaves the number of replicas to the broker's own default.
-        let topic = NewTopic::new(&self.topic, self.partitions, TopicReplication::Fixed(-1));
+        let topic = NewTopic::new(&self.topic, partitions, TopicReplication::Fixed(-1));
         let created = admin
             .create_topics(
                 [&topic],

@@ -2,24 +2,32 @@
 
 use std::panic::AssertUnwindSafe;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use tokio::time::error::Elapsed;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::Workshop;
 use super::run::{Savepoints, Trouble};
 use crate::consumer::item::Item;
 use crate::context::{Context, Staged};
+use crate::duplicate::Duplicate;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, Outcome, error_chain, panic_message};
-use crate::store::{Blame, Prior, Store, StoreError, Unit};
+use crate::reply::Unstorable;
+use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit};
 use crate::telemetry::TARGET;
 
 /// What a handler left behind.
 pub(super) enum Handled {
-    Applied,
+    Applied(Option<Bytes>),
     Rejected(Box<str>),
-    Failed { error: String, blame: Blame },
+    /// Its reply cannot be stored, and no retry mends that.
+    Unstorable(Unstorable),
+    Failed {
+        error: String,
+        blame: Blame,
+    },
     TimedOut,
 }
 
@@ -68,20 +76,31 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             return Err(error.into());
         }
         let handled = match result {
-            Ok(Ok(Ok(Outcome::Done))) if cx.unwritten.is_some() => Handled::Failed {
+            Ok(Ok(Ok(Outcome::Done { .. }))) if cx.unwritten.is_some() => Handled::Failed {
                 blame: Blame::Event,
                 error: cx.unwritten.unwrap_or_default(),
             },
-            Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
-                Ok(()) => Handled::Applied,
-                Err(error @ StoreError::HandlerEndedTransaction) => return Err(error.into()),
-                // The handler swallowed the error of a statement.
-                Err(error) => Handled::Failed {
-                    blame: self.blame(&error),
-                    error: error_chain(&error),
-                },
-            },
-            Ok(Ok(Ok(Outcome::Done))) => Handled::Applied,
+            Ok(Ok(Ok(Outcome::Done { reply }))) => {
+                match reply
+                    .map(|reply| reply.within(self.reply_limit))
+                    .transpose()
+                {
+                    // The savepoint stays: all is undone to it.
+                    Err(unstorable) => Handled::Unstorable(unstorable),
+                    Ok(reply) if has_savepoint => match unit.release_savepoint().await {
+                        Ok(()) => Handled::Applied(reply),
+                        Err(error @ StoreError::HandlerEndedTransaction) => {
+                            return Err(error.into());
+                        }
+                        // The handler swallowed the error of a statement.
+                        Err(error) => Handled::Failed {
+                            blame: self.blame(&error),
+                            error: error_chain(&error),
+                        },
+                    },
+                    Ok(reply) => Handled::Applied(reply),
+                }
+            }
             Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
             Ok(Ok(Err((blame, error)))) => Handled::Failed { error, blame },
             Ok(Err(_elapsed)) => {
@@ -90,7 +109,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
             Err(panic) => {
                 let message = panic_message(&*panic);
-                error!(target: TARGET, event = %key, message, "a handler panicked");
+                warn!(target: TARGET, event = %key, message, "a handler panicked");
                 Handled::Failed {
                     blame: Blame::Event,
                     error: format!("the handler panicked: {message}"),
@@ -98,5 +117,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
         };
         Ok((handled, took_db))
+    }
+}
+
+impl<S: Store, H: Handler<S>> Workshop<S, H> {
+    /// Tells the handler of a duplicate.
+    pub(in crate::consumer) fn replay(&self, item: &Item, settled: &Settled) {
+        let Ok(event_key) = &item.key else {
+            return;
+        };
+        let duplicate = Duplicate {
+            event_key,
+            delivery: &item.delivery,
+        };
+        let told = AssertUnwindSafe(|| self.handler.on_duplicate(&duplicate, settled));
+        if let Err(panic) = std::panic::catch_unwind(told) {
+            let message = panic_message(&*panic);
+            warn!(target: TARGET, event = %event_key, message, "a handler panicked when it was told of a duplicate, which is acknowledged all the same");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a run has found out, until it is written.
 
-use tracing::error;
+use tracing::warn;
 
 use super::Batch;
 use super::run::{Savepoints, Trouble};
@@ -75,13 +75,21 @@ impl<R: Send> Progress<R> {
         error: &str,
     ) {
         self.dirty = true;
-        let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error);
+        let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error)
+            .with_fingerprint(item.fingerprint);
         log_dead_letter(&letter);
         self.letters.push(letter);
         if let Some(key) = key {
             self.outcomes.push((key.clone(), Settled::Dead));
             self.forget(key, attempts);
         }
+    }
+
+    /// Sets aside what has another event's key. That event's inbox row stays as it is.
+    pub(super) fn set_aside_mismatch(&mut self, letter: DeadLetter) {
+        self.dirty = true;
+        log_dead_letter(&letter);
+        self.letters.push(letter);
     }
 
     /// A settled event's retry row goes with it; most have none.
@@ -93,7 +101,8 @@ impl<R: Send> Progress<R> {
 }
 
 pub(super) fn log_dead_letter(letter: &DeadLetter) {
-    error!(
+    // Set aside is not lost; what is lost would be an error.
+    warn!(
         target: TARGET,
         event = letter.event.as_ref().map(tracing::field::display),
         position = %letter.position, kind = letter.kind.as_str(), attempts = letter.attempts,
