@@ -179,10 +179,7 @@ impl IdFrom {
                     "the message id, which only queues have"
                 ))),
             },
-            // It runs in the task that owns all else, and would take it along.
-            Place::Closure(find) => catch_unwind(AssertUnwindSafe(|| find(delivery)))
-                .map_err(|panic| Unidentified::Panicked(panic_message(&*panic).into()))?
-                .map_err(Unidentified::from),
+            Place::Closure(find) => caught(|| find(delivery)),
             Place::Unusable(reason) => Err(Unidentified::Missing(reason.clone())),
         }
     }
@@ -213,6 +210,13 @@ impl fmt::Debug for IdFrom {
     }
 }
 
+/// A user's closure runs in the task that owns all else, and a panic would take that along.
+fn caught<T>(find: impl FnOnce() -> Result<T, InvalidEventKey>) -> Result<T, Unidentified> {
+    catch_unwind(AssertUnwindSafe(find))
+        .map_err(|panic| Unidentified::Panicked(panic_message(&*panic).into()))?
+        .map_err(Unidentified::from)
+}
+
 /// Why a delivery has no event key; the text is its dead letter's error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unidentified {
@@ -228,7 +232,7 @@ pub(crate) enum Unidentified {
     NoScalar(&'static str),
     #[error("unusable event key")]
     Invalid(#[from] InvalidEventKey),
-    #[error("no event id: looking for it panicked: {0}")]
+    #[error("no event key: looking for it panicked: {0}")]
     Panicked(Box<str>),
 }
 

@@ -10,7 +10,7 @@ use oneffect_core::testing::{Call, MemoryLog, MemoryRow, MemoryStore, Unreliable
 use oneffect_core::{
     Assignment, AssignmentId, Blame, Consumer, Context, Decode, DecodeError, Delivery, EventId,
     EventKey, Handler, HandlerResult, IdFrom, Limit, Position, RetrySchedule, RunError, Settled,
-    Settlement, Source, SourceError, SourceEvent, StoreError, done, handler_fn,
+    Settlement, Source, SourceError, SourceEvent, StoreError, Tenant, TenantFrom, done, handler_fn,
 };
 use tokio::time::Instant;
 
@@ -361,6 +361,30 @@ async fn the_largest_limits_there_are_do_no_harm() {
         consumer.stop().await.unwrap();
         assert!(begun.elapsed() < Duration::from_mins(1));
         assert_eq!(handler.times("never again"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_looking_for_the_tenant_is_a_dead_letter_and_no_crash() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        for id in ["a", "b", "c"] {
+            log.produce(0, event(id, &[]));
+        }
+        let find = TenantFrom::closure(|delivery| {
+            let event = Event::decode(delivery).unwrap();
+            assert_ne!(event.event_id, "b", "no such thing");
+            Tenant::new("shop")
+        });
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), Scripted::default()).tenant(find),
+        );
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_eq!(store.rows("effect"), ["a", "c"]);
+        let (letter, _) = &store.dead_letters()[0];
+        assert!(letter.error.contains("no such thing"), "{}", letter.error);
     })
     .await;
 }
