@@ -1,5 +1,6 @@
 //! What users write.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -196,6 +197,13 @@ pub fn error_chain(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What a panic said, if it was text.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    (panic.downcast_ref::<&str>().copied())
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
 }
 
 /// The future that a closure given to [`handler_fn`] returns.

@@ -4,12 +4,14 @@ mod tenant;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use self::tenant::TenantFrom;
 
 use crate::delivery::{Delivery, Position};
 use crate::event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+use crate::handler::panic_message;
 use crate::json_pointer::{JsonPointer, Scalar};
 
 /// Where the event id comes from. The producer chose it, once; every delivery repeats it.
@@ -177,7 +179,7 @@ impl IdFrom {
                     "the message id, which only queues have"
                 ))),
             },
-            Place::Closure(find) => Ok(find(delivery)?),
+            Place::Closure(find) => caught(|| find(delivery)),
             Place::Unusable(reason) => Err(Unidentified::Missing(reason.clone())),
         }
     }
@@ -208,6 +210,13 @@ impl fmt::Debug for IdFrom {
     }
 }
 
+/// A user's closure runs in the task that owns all else, and a panic would take that along.
+fn caught<T>(find: impl FnOnce() -> Result<T, InvalidEventKey>) -> Result<T, Unidentified> {
+    catch_unwind(AssertUnwindSafe(find))
+        .map_err(|panic| Unidentified::Panicked(panic_message(&*panic).into()))?
+        .map_err(Unidentified::from)
+}
+
 /// Why a delivery has no event key; the text is its dead letter's error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unidentified {
@@ -223,6 +232,8 @@ pub(crate) enum Unidentified {
     NoScalar(&'static str),
     #[error("unusable event key")]
     Invalid(#[from] InvalidEventKey),
+    #[error("no event key: looking for it panicked: {0}")]
+    Panicked(Box<str>),
 }
 
 impl Unidentified {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -29,6 +30,7 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::keys_in_flight::KeysInFlight;
 use crate::lanes::{Lanes, Taken};
+use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
@@ -54,6 +56,8 @@ pub(super) struct Driver<S, H> {
     running: HashMap<task::Id, Taken<Arc<Item>>>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
+    /// It has nothing to say any more, and may answer at once, again and again.
+    source_failed: bool,
 }
 
 /// An assignment that is ours.
@@ -90,6 +94,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             running: HashMap::new(),
             stop: None,
             fatal: None,
+            source_failed: false,
             config,
         }
     }
@@ -115,7 +120,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     self.timer_fired();
                 }
-                event = self.source.next() => self.source_says(event),
+                event = self.source.next(), if !self.source_failed => self.source_says(event),
             }
         }
         self.close().await
@@ -136,6 +141,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             }
             Err(source_error) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&source_error), "the source cannot go on");
+                self.source_failed = true;
                 self.fail(RunError::Source(source_error));
             }
         }
@@ -192,6 +198,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 fingerprint,
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
+                orphaned: AtomicBool::new(false),
                 delivery,
             });
             self.flow.add(assignment, item.bytes);
@@ -320,4 +327,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             self.begin_stop();
         }
     }
+}
+
+fn later(wait: Duration) -> Instant {
+    Instant::now() + wait.min(LONGEST_WAIT)
 }

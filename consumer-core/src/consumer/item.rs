@@ -1,5 +1,6 @@
 //! A delivery on its way, and what became of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,11 +24,19 @@ pub(super) struct Item {
     pub(super) bytes: usize,
     /// Cancelled when the consumer stops or the assignment is taken away.
     pub(super) cancelled: CancellationToken,
+    /// Its unit has outlived its assignment, and nothing follows it any more.
+    pub(super) orphaned: AtomicBool,
 }
 
 impl Item {
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
+    }
+
+    /// The key by which others follow it.
+    pub(super) fn followed_by(&self) -> Option<&EventKey> {
+        let key = self.key.as_ref().ok()?;
+        (!self.orphaned.load(Ordering::Relaxed)).then_some(key)
     }
 
     /// What a unit claims for it; `None` without a readable event key.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Unidentified, given_tenant, header_text, json_text};
+use super::{Unidentified, caught, given_tenant, header_text, json_text};
 use crate::delivery::Delivery;
 use crate::event_key::{InvalidEventKey, Tenant};
 use crate::json_pointer::JsonPointer;
@@ -80,7 +80,7 @@ impl TenantFrom {
         let missing = |place| Unidentified::NoTenant(place);
         let tenant = match &self.0 {
             Place::Nowhere => return Ok(None),
-            Place::Closure(find) => return Ok(Some(find(delivery)?)),
+            Place::Closure(find) => return Ok(Some(caught(|| find(delivery))?)),
             Place::Unusable(reason) => return Err(missing(reason.clone())),
             Place::Topic => delivery.position.source().into(),
             Place::Header(name) => header_text(delivery, name, "tenant")?

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::debug_span;
 
-use super::Driver;
+use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
 use crate::consumer::unit::Again;
 use crate::handler::Handler;
@@ -75,11 +75,11 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         acks: &mut Vec<Settlement>,
         tally: &mut Stats,
     ) {
-        let (followers, heir) = match &item.key {
-            Ok(key) => self
+        let (followers, heir) = match item.followed_by() {
+            Some(key) => self
                 .keys
                 .settle(key, |other| other.fingerprint == item.fingerprint),
-            Err(_) => (Vec::new(), None),
+            None => (Vec::new(), None),
         };
         if let Some(heir) = heir {
             self.run_next(heir);
@@ -145,12 +145,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     fn go_on(&mut self, lane: LaneId, settled: usize, company: Company, wait: Option<Duration>) {
         let wait = wait.filter(|wait| !wait.is_zero());
         let ordered = self.lanes.key(lane).is_none_or(LaneKey::is_ordered);
-        let left = self.lanes.finish(
-            lane,
-            settled,
-            company,
-            wait.map(|wait| Instant::now() + wait),
-        );
+        let left = self.lanes.finish(lane, settled, company, wait.map(later));
         let how = if self.stop.is_some() {
             LetGo::Release(Duration::ZERO)
         } else {
@@ -206,7 +201,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     pub(super) fn let_go(&mut self, items: Vec<Arc<Item>>, how: LetGo) {
         let mut leaving = Vec::new();
         for item in items {
-            if let Ok(key) = &item.key {
+            if let Some(key) = item.followed_by() {
                 match how {
                     LetGo::Release(_) => leaving.extend(self.keys.leave(key)),
                     LetGo::Drop => {

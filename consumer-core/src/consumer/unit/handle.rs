@@ -1,10 +1,10 @@
 //! One handler, one event: lends the unit, and tells what came of it.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use tokio::time::error::Elapsed;
 use tracing::warn;
 
 use super::Workshop;
@@ -13,9 +13,9 @@ use crate::consumer::item::Item;
 use crate::context::{Context, Staged};
 use crate::duplicate::Duplicate;
 use crate::event_key::EventKey;
-use crate::handler::{Handler, Outcome, error_chain};
+use crate::handler::{Handler, Outcome, error_chain, panic_message};
 use crate::reply::Unstorable;
-use crate::store::{Blame, Prior, Settled, Store, Unit};
+use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit};
 use crate::telemetry::TARGET;
 
 /// What a handler left behind.
@@ -54,9 +54,17 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             savepoint: savepoints == Savepoints::Around,
             took_db: false,
             spoilt: None,
+            unwritten: None,
         };
-        let handling =
-            tokio::time::timeout(self.handler_timeout, self.handler.handle(&mut cx, event));
+        // All of the user's code is in here: what comes before the handler's future, and its error's
+        // own words.
+        let handling = async {
+            let handled = self.handler.handle(&mut cx, event);
+            let handled = tokio::time::timeout(self.handler_timeout, handled).await?;
+            Ok::<_, Elapsed>(
+                handled.map_err(|failure| (self.blame(failure.error()), failure.chain())),
+            )
+        };
         // The context is not looked at after a panic but for its flags, and what the handler holds
         // across it is the user's own.
         let result = AssertUnwindSafe(handling).catch_unwind().await;
@@ -68,6 +76,10 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             return Err(error.into());
         }
         let handled = match result {
+            Ok(Ok(Ok(Outcome::Done { .. }))) if cx.unwritten.is_some() => Handled::Failed {
+                blame: Blame::Event,
+                error: cx.unwritten.unwrap_or_default(),
+            },
             Ok(Ok(Ok(Outcome::Done { reply }))) => {
                 match reply
                     .map(|reply| reply.within(self.reply_limit))
@@ -77,6 +89,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                     Err(unstorable) => Handled::Unstorable(unstorable),
                     Ok(reply) if has_savepoint => match unit.release_savepoint().await {
                         Ok(()) => Handled::Applied(reply),
+                        Err(error @ StoreError::HandlerEndedTransaction) => {
+                            return Err(error.into());
+                        }
                         // The handler swallowed the error of a statement.
                         Err(error) => Handled::Failed {
                             blame: self.blame(&error),
@@ -87,10 +102,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 }
             }
             Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
-            Ok(Ok(Err(failure))) => Handled::Failed {
-                blame: self.blame(failure.error()),
-                error: failure.chain(),
-            },
+            Ok(Ok(Err((blame, error)))) => Handled::Failed { error, blame },
             Ok(Err(_elapsed)) => {
                 warn!(target: TARGET, event = %key, timeout = ?self.handler_timeout, "a handler took too long");
                 Handled::TimedOut
@@ -124,10 +136,4 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             warn!(target: TARGET, event = %event_key, message, "a handler panicked when it was told of a duplicate, which is acknowledged all the same");
         }
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    (panic.downcast_ref::<&str>().copied())
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
 }

@@ -10,7 +10,7 @@ use super::{Batch, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
-use crate::decode::Decode;
+use crate::decode::decode;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, error_chain};
 use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit, Verdict};
@@ -285,7 +285,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             progress.unclaim.push(key.clone());
             return Ok(Judged::Known(Fate::Held { wait: prior.wait }));
         }
-        match H::Event::decode(&item.delivery) {
+        match decode::<H::Event>(&item.delivery) {
             Ok(event) => Ok(Judged::Handle { key, prior, event }),
             Err(error) => {
                 let error = format!("the payload does not decode\n{}", error_chain(&*error));
