@@ -75,9 +75,11 @@ pub use oneffect_core::*;
 #[cfg(feature = "kafka")]
 pub use oneffect_kafka::{Kafka, KafkaConfig};
 #[cfg(feature = "postgres")]
-pub use oneffect_postgres::{Isolation, Postgres, PostgresConfig, Statements};
+pub use oneffect_postgres::{
+    Isolation, Postgres, PostgresConfig, PostgresRow, Statements, staged_row as postgres_row,
+};
 #[cfg(feature = "sqlite")]
-pub use oneffect_sqlite::{Sqlite, SqliteConfig};
+pub use oneffect_sqlite::{Sqlite, SqliteConfig, SqliteRow, staged_row as sqlite_row};
 #[cfg(feature = "sqs")]
 pub use oneffect_sqs::{BASE64, ENCODING_ATTRIBUTE, EncodedBody, Sqs, SqsConfig, encode_body};
 

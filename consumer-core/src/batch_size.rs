@@ -29,7 +29,7 @@ impl BatchSize {
             .checked_div(took.as_nanos())
             .and_then(|fits| usize::try_from(fits).ok())
             .unwrap_or(usize::MAX);
-        self.now = fits.min(self.now * 2).clamp(1, self.limit);
+        self.now = fits.min(self.now.saturating_mul(2)).clamp(1, self.limit);
     }
 }
 

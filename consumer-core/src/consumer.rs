@@ -13,9 +13,10 @@ use std::time::Duration;
 pub use config::ConsumerConfig;
 pub use run_error::RunError;
 
+use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
-use crate::identify::IdFrom;
+use crate::identify::{IdFrom, TenantFrom};
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
@@ -83,6 +84,29 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn event_id(mut self, from: IdFrom) -> Self {
         self.config.event_id = from;
+        self
+    }
+
+    /// Whose event it is, where several producers choose their ids without knowing of each other;
+    /// see [`TenantFrom`].
+    #[must_use]
+    pub fn tenant(mut self, from: TenantFrom) -> Self {
+        self.config.tenant = from;
+        self
+    }
+
+    /// Finds out events of other content that come under a key that is settled; see
+    /// [`Fingerprint`], which also says why it is off by default.
+    #[must_use]
+    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.config.fingerprint = fingerprint;
+        self
+    }
+
+    /// How large a handler's reply may be; see [`ConsumerConfig::reply_limit`].
+    #[must_use]
+    pub fn reply_limit(mut self, bytes: usize) -> Self {
+        self.config.reply_limit = bytes;
         self
     }
 

@@ -26,6 +26,9 @@ pub struct Context<'u, S: Store> {
     pub(crate) savepoint: bool,
     /// The unit can no longer be used, for a reason that is not this handler's.
     pub(crate) spoilt: Option<StoreError>,
+    /// Why rows that this handler staged could not be written: they are gone, so it cannot be done,
+    /// whatever it says.
+    pub(crate) unwritten: Option<String>,
 }
 
 impl<S: Store> Context<'_, S> {
@@ -45,8 +48,20 @@ impl<S: Store> Context<'_, S> {
         if !self.took_db {
             self.prepare().await?;
         }
-        self.staged.write_to(self.unit).await?;
+        self.write_own().await?;
         Ok(self.unit.connection())
+    }
+
+    async fn write_own(&mut self) -> Result<(), StoreError> {
+        if self.staged.rows.is_empty() {
+            return Ok(());
+        }
+        // Dropped midway, the rows are neither here nor there. An earlier reason stays.
+        let before = self.spoilt.take();
+        self.spoilt = Some(dropped_midway());
+        let written = self.staged.write_to(self.unit).await;
+        self.spoilt = before;
+        written.inspect_err(|error| self.unwritten = Some(error_chain(error)))
     }
 
     /// What earlier events staged is written ahead of the savepoint, so that undoing this handler
@@ -54,9 +69,7 @@ impl<S: Store> Context<'_, S> {
     async fn prepare(&mut self) -> Result<(), StoreError> {
         // Until all is written this unit has a hole: a handler that drops the future midway must
         // not get further.
-        self.spoilt = Some(StoreError::rolled_back(
-            "the future of `cx.db()` was dropped midway",
-        ));
+        self.spoilt = Some(dropped_midway());
         self.took_db = true;
         let own = self.staged.rows.split_off(self.staged_before);
         let mut prepared = self.staged.write_to(self.unit).await;
@@ -79,8 +92,8 @@ impl<S: Store> Context<'_, S> {
 
     /// Hands a row to the unit of work, which writes all rows of a table at once: before
     /// [`Context::db`] lends the connection, and before the commit.
-    pub fn stage(&mut self, row: S::Row) {
-        self.staged.rows.push(row);
+    pub fn stage(&mut self, row: impl Into<S::Row>) {
+        self.staged.rows.push(row.into());
     }
 
     /// The event key: the tenant, and the id that the producer chose.
@@ -119,6 +132,10 @@ impl<S: Store> Context<'_, S> {
     pub fn cancelled(&self) -> &CancellationToken {
         self.cancelled
     }
+}
+
+fn dropped_midway() -> StoreError {
+    StoreError::rolled_back("the future of `cx.db()` was dropped midway")
 }
 
 /// Rows that wait to be written, in event order.

@@ -7,18 +7,24 @@ use sha2::{Digest, Sha256};
 
 use crate::delivery::{Delivery, Headers, Position};
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint16;
+use crate::store::Settled;
 
 /// An event that was set aside with all that is needed to look at it and to send it through again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// What makes it unique within the consumer: a digest of kind and event key, or, without a
-    /// readable event key, of kind, position and content.
+    /// What makes it unique within the consumer: a digest of kind, event key and, where one is
+    /// taken, fingerprint; or, without a readable event key, of kind, position and content.
     pub source_key: [u8; 32],
     /// Why it is here.
     pub kind: DeadLetterKind,
     /// Its event key, if it had a readable one.
     pub event: Option<EventKey>,
+    /// The fingerprint of its content, where one is taken.
+    pub fingerprint: Option<Fingerprint16>,
+    /// Of a mismatch: the fingerprint of the event that its key was settled with.
+    pub settled_fingerprint: Option<Fingerprint16>,
     /// Where it was.
     pub position: Position,
     /// The record key.
@@ -43,6 +49,10 @@ pub enum DeadLetterKind {
     Poison,
     /// It failed as often as the retry schedule allows.
     Exhausted,
+    /// Its event key was settled before, by an event of other content.
+    Mismatch,
+    /// Its handler's reply is too large to be stored, or cannot be serialised.
+    ReplyTooLarge,
 }
 
 impl DeadLetterKind {
@@ -51,6 +61,8 @@ impl DeadLetterKind {
         match self {
             Self::Poison => "poison",
             Self::Exhausted => "exhausted",
+            Self::Mismatch => "mismatch",
+            Self::ReplyTooLarge => "reply_too_large",
         }
     }
 }
@@ -71,6 +83,8 @@ impl DeadLetter {
             source_key: Self::source_key(delivery, event.as_ref(), kind),
             kind,
             event,
+            fingerprint: None,
+            settled_fingerprint: None,
             position: delivery.position.clone(),
             key: delivery.key.clone(),
             payload: delivery.payload.clone(),
@@ -79,6 +93,50 @@ impl DeadLetter {
             attempts,
             error: storable(error, Self::MAX_ERROR_LEN),
         }
+    }
+
+    /// A dead letter of a delivery whose event key was settled before, by an event of the content
+    /// `theirs`: with all that is known of both.
+    pub fn mismatch(
+        delivery: &Delivery,
+        event: EventKey,
+        ours: Fingerprint16,
+        theirs: Fingerprint16,
+        settled: &Settled,
+    ) -> Self {
+        let size = match &delivery.payload {
+            Some(payload) => format!("{} bytes", payload.len()),
+            None => "a tombstone".into(),
+        };
+        let became = match settled {
+            Settled::Done { reply: None } => "took effect".into(),
+            Settled::Done { reply: Some(reply) } => {
+                format!("took effect, with a reply of {} bytes", reply.len())
+            }
+            Settled::Rejected { reason } => format!("was rejected: {reason}"),
+            Settled::Dead => "was set aside".into(),
+        };
+        let error = format!(
+            "another event has this event key\n\
+             this delivery: {size}, fingerprint {ours}\n\
+             the event that was first: fingerprint {theirs}; it {became}"
+        );
+        let mut letter = Self::new(delivery, Some(event), DeadLetterKind::Mismatch, 0, &error);
+        letter.settled_fingerprint = Some(theirs);
+        letter.with_fingerprint(Some(ours))
+    }
+
+    /// Adds the fingerprint. An event with a readable id is one letter for each content that comes
+    /// under it, so that none of them is lost to another.
+    #[must_use]
+    pub fn with_fingerprint(mut self, fingerprint: Option<Fingerprint16>) -> Self {
+        self.fingerprint = fingerprint;
+        if let (Some(fingerprint), Some(_)) = (fingerprint, &self.event) {
+            let mut digest = Sha256::new_with_prefix(self.source_key);
+            digest.update(fingerprint.to_bytes());
+            self.source_key = digest.finalize().into();
+        }
+        self
     }
 
     /// An event with a readable id is known by its key and the kind, wherever it is delivered from;
@@ -129,6 +187,7 @@ mod tests {
     use super::*;
     use crate::delivery::AssignmentId;
     use crate::event_key::EventId;
+    use crate::fingerprint::Fingerprint;
 
     fn delivery(offset: i64, payload: &'static str) -> Delivery {
         let position = Position::Log {
@@ -155,6 +214,21 @@ mod tests {
             key_of(&delivery(1, "a"), Some(&event)),
             key_of(&delivery(2, "b"), Some(&event))
         );
+    }
+
+    #[test]
+    fn each_content_that_comes_under_an_id_is_a_letter_of_its_own() {
+        let event = EventKey::new(EventId::new("x").unwrap());
+        let letter = |payload: &'static str| {
+            let delivery = delivery(1, payload);
+            let fingerprint = Fingerprint::Payload.of(delivery.payload.as_deref());
+            let kind = DeadLetterKind::Poison;
+            DeadLetter::new(&delivery, Some(event.clone()), kind, 0, "")
+                .with_fingerprint(fingerprint)
+                .source_key
+        };
+        assert_eq!(letter("a"), letter("a"));
+        assert_ne!(letter("a"), letter("b"));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! From the producer's bytes to the handler's event.
 
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::delivery::Delivery;
+use crate::handler::panic_message;
 
 /// An event that can be read from a delivery.
 ///
@@ -39,6 +41,13 @@ pub trait Decode: Sized + Send {
     /// # Errors
     /// Whatever says what is wrong with the bytes.
     fn decode(delivery: &Delivery) -> Result<Self, DecodeError>;
+}
+
+/// Decodes; a panic says that the bytes are not an event, as an error does.
+pub(crate) fn decode<E: Decode>(delivery: &Delivery) -> Result<E, DecodeError> {
+    catch_unwind(AssertUnwindSafe(|| E::decode(delivery))).unwrap_or_else(|panic| {
+        Err(format!("decoding panicked: {}", panic_message(&*panic)).into())
+    })
 }
 
 /// Why bytes are not an event; any error will do.

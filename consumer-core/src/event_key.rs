@@ -75,6 +75,20 @@ impl EventId {
     }
 }
 
+impl EventId {
+    /// The same id, with a UUID's other forms (upper case, braces, no hyphens, URN) made its
+    /// canonical one.
+    pub(crate) fn with_uuid_normalised(self) -> Self {
+        match &self.0 {
+            Repr::Text(text) => match Uuid::try_parse(text) {
+                Ok(uuid) => uuid.into(),
+                Err(_) => self,
+            },
+            Repr::Uuid(_) => self,
+        }
+    }
+}
+
 impl From<Uuid> for EventId {
     fn from(uuid: Uuid) -> Self {
         Self(Repr::Uuid(uuid))
@@ -186,8 +200,14 @@ pub enum InvalidEventKey {
         /// Its length in bytes.
         len: usize,
     },
+    /// The tenant is there, and has no characters: all whose tenant was forgotten would be one.
+    #[error("the tenant is empty")]
+    EmptyTenant,
     /// As for the id.
-    #[error("the tenant has {len} bytes, more than {}", Tenant::MAX_LEN)]
+    #[error(
+        "the tenant has {len} bytes, more than the {} that an index takes beside an id",
+        Tenant::MAX_LEN
+    )]
     LongTenant {
         /// Its length in bytes.
         len: usize,

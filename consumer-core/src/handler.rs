@@ -1,5 +1,6 @@
 //! What users write.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -8,7 +9,9 @@ use std::pin::Pin;
 use crate::context::Context;
 use crate::dead_letter::storable;
 use crate::decode::Decode;
-use crate::store::Store;
+use crate::duplicate::Duplicate;
+use crate::reply::{IntoReply, Reply};
+use crate::store::{Settled, Store};
 
 /// Turns an event into its effect, inside the unit of work that holds the event's inbox row.
 ///
@@ -59,6 +62,22 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
         cx: &mut Context<'_, S>,
         event: Self::Event,
     ) -> impl Future<Output = HandlerResult> + Send;
+
+    /// Told of every delivery whose event was settled before, with what became of it: the stored
+    /// reply, the reason of a rejection. For those who answer each delivery, and would otherwise
+    /// leave the one who asks again without an answer. Does nothing by default.
+    ///
+    /// It is called outside any transaction, before the duplicate is acknowledged: after a crash in
+    /// between it is called again. It is also called for an event of this process's own, when the
+    /// answer to its commit was lost and claiming it again showed that it had happened. Deliveries
+    /// of *other* content under the same key ([`Fingerprint`](crate::Fingerprint)) are no
+    /// duplicates.
+    ///
+    /// It runs on the task that drives the consumer, which waits for it: do not block, and hand over
+    /// what takes time through a channel. A panic is logged, and changes nothing.
+    fn on_duplicate(&self, duplicate: &Duplicate<'_>, settled: &Settled) {
+        let _ = (duplicate, settled);
+    }
 }
 
 /// What a handler answers.
@@ -69,7 +88,10 @@ pub type HandlerResult = Result<Outcome, Failure>;
 #[non_exhaustive]
 pub enum Outcome {
     /// The effect is there.
-    Done,
+    Done {
+        /// What repeats of the event are answered.
+        reply: Option<Reply>,
+    },
     /// The event is refused, for good: the reason is stored, the handler's writes are undone.
     Rejected {
         /// Why; cut to 1 KiB.
@@ -83,7 +105,37 @@ pub enum Outcome {
 /// Never; it is a `Result` so that a handler can end with it.
 #[allow(clippy::unnecessary_wraps)]
 pub fn done() -> HandlerResult {
-    Ok(Outcome::Done)
+    Ok(Outcome::Done { reply: None })
+}
+
+/// The event is handled, and this is the answer: it is stored with the event's outcome, in the same
+/// transaction, and every repeat of the event gets it; see [`Handler::on_duplicate`].
+///
+/// Takes anything that serde can serialise, as JSON, or a [`Reply`] of bytes. A reply that is larger
+/// than [`ConsumerConfig::reply_limit`](crate::ConsumerConfig::reply_limit), or cannot be
+/// serialised, is a mistake that no retry mends: the handler's writes are undone, and the event is
+/// set aside at once.
+///
+/// ```
+/// # use oneffect_core::{HandlerResult, Reply, done_with};
+/// #[derive(serde::Serialize)]
+/// struct Receipt { entry: u64 }
+///
+/// fn json() -> HandlerResult {
+///     done_with(Receipt { entry: 7 })
+/// }
+///
+/// fn bytes() -> HandlerResult {
+///     done_with(Reply::bytes("7"))
+/// }
+/// ```
+///
+/// # Errors
+/// Never; it is a `Result` so that a handler can end with it.
+#[allow(clippy::unnecessary_wraps)]
+pub fn done_with(reply: impl IntoReply) -> HandlerResult {
+    let reply = Some(reply.into_reply());
+    Ok(Outcome::Done { reply })
 }
 
 /// The event can never be handled: validation failed, funds are insufficient. The reason is stored
@@ -145,6 +197,13 @@ pub fn error_chain(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What a panic said, if it was text.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    (panic.downcast_ref::<&str>().copied())
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
 }
 
 /// The future that a closure given to [`handler_fn`] returns.

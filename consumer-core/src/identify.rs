@@ -1,18 +1,31 @@
-//! Where the event id comes from.
+//! Where the event key comes from: the id, and the tenant that owns its namespace.
 
+mod tenant;
+
+use std::borrow::Cow;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+pub use self::tenant::TenantFrom;
 
 use crate::delivery::{Delivery, Position};
 use crate::event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+use crate::handler::panic_message;
 use crate::json_pointer::{JsonPointer, Scalar};
 
 /// Where the event id comes from. The producer chose it, once; every delivery repeats it.
 ///
 /// The default looks at the header (Kafka) or message attribute (SQS) `event-id`, then at
 /// `/event_id` in the JSON payload. A delivery without a readable id is set aside.
+///
+/// Ids are compared by their bytes: no folding of case, no trimming, no Unicode normalisation.
+/// [`IdFrom::normalise_uuids`] is the one exception, for those who ask for it.
 #[derive(Clone)]
-pub struct IdFrom(Place);
+pub struct IdFrom {
+    place: Place,
+    normalise_uuids: bool,
+}
 
 #[derive(Clone)]
 enum Place {
@@ -33,39 +46,41 @@ type Closure = dyn Fn(&Delivery) -> Result<EventKey, InvalidEventKey> + Send + S
 impl Default for IdFrom {
     fn default() -> Self {
         let pointer = JsonPointer::parse("/event_id");
-        Self(pointer.map_or_else(Place::Unusable, |pointer| {
-            Place::HeaderOrJson("event-id".into(), pointer)
-        }))
+        pointer
+            .map_or_else(Place::Unusable, |pointer| {
+                Place::HeaderOrJson("event-id".into(), pointer)
+            })
+            .into()
     }
 }
 
 impl IdFrom {
     /// From the JSON payload, at a pointer such as `/meta/id`: text, or an integer.
     pub fn json_pointer(pointer: &str) -> Self {
-        Self(
-            JsonPointer::parse(pointer).map_or_else(Place::Unusable, |parsed| {
+        JsonPointer::parse(pointer)
+            .map_or_else(Place::Unusable, |parsed| {
                 Place::Json(parsed, pointer.into())
-            }),
-        )
+            })
+            .into()
     }
 
     /// From a header or message attribute; of several with that name the last counts.
     pub fn header(name: impl Into<Box<str>>) -> Self {
-        Self(Place::Header(name.into()))
+        Place::Header(name.into()).into()
     }
 
     /// From a CloudEvent: the headers `ce_id` and `ce_source` (or `ce-id`, `ce-source`), else `id`
     /// and `source` in the JSON envelope. CloudEvents promises that *the pair* is unique, so the
     /// source becomes the tenant.
     pub fn cloud_event() -> Self {
-        Self(Place::CloudEvent)
+        Place::CloudEvent.into()
     }
 
     /// From the broker's own deduplication id (SQS FIFO queues). Only if the producer chooses it:
     /// a queue with content-based deduplication derives it from the body, and then two equal
     /// events are one.
     pub fn deduplication_id() -> Self {
-        Self(Place::DeduplicationId)
+        Place::DeduplicationId.into()
     }
 
     /// From topic, partition and offset. Catches redeliveries by the broker, and nothing else: a
@@ -73,34 +88,59 @@ impl IdFrom {
     /// topic. Call it only if the topic is never deleted and made again: a recreated topic counts
     /// its offsets from zero, and its first events would be taken for repeats of old ones.
     pub fn position_where_topic_is_never_recreated() -> Self {
-        Self(Place::LogPosition)
+        Place::LogPosition.into()
     }
 
     /// From the queue's message id. Catches redeliveries by the queue, and nothing else: a producer
     /// that sends an event twice, as a retry after a timeout does, makes two messages. Call it only
     /// if it never does.
     pub fn message_id_where_producer_never_resends() -> Self {
-        Self(Place::QueueMessageId)
+        Place::QueueMessageId.into()
     }
 
-    /// From anywhere.
+    /// From anywhere. The closure gives the whole event key, its tenant included.
     pub fn closure(
         find: impl Fn(&Delivery) -> Result<EventKey, InvalidEventKey> + Send + Sync + 'static,
     ) -> Self {
-        Self(Place::Closure(Arc::new(find)))
+        Place::Closure(Arc::new(find)).into()
+    }
+
+    /// Takes all ways of writing a UUID for one: upper case, in braces, without hyphens, as a URN.
+    /// Without this they are different ids. For producers that write one event's id in several
+    /// ways; any other 32 hexadecimal digits read as a UUID as well, which changes their case.
+    ///
+    /// The inbox does not remember how an id was written: switched on or off later, events that
+    /// come again under another spelling than their first are new.
+    #[must_use]
+    pub fn normalise_uuids(mut self) -> Self {
+        self.normalise_uuids = true;
+        self
     }
 
     /// What is wrong with the setting itself.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        if let Place::Unusable(reason) = &self.0 {
+        if let Place::Unusable(reason) = &self.place {
             return Err(reason.clone());
         }
         Ok(())
     }
 
+    /// Whether the tenant comes with the id.
+    pub(crate) fn brings_tenant(&self) -> bool {
+        matches!(self.place, Place::CloudEvent | Place::Closure(_))
+    }
+
     /// The event key of a delivery, or why it has none.
     pub(crate) fn identify(&self, delivery: &Delivery) -> Result<EventKey, Unidentified> {
-        match &self.0 {
+        let mut key = self.find(delivery)?;
+        if self.normalise_uuids {
+            key.id = key.id.with_uuid_normalised();
+        }
+        Ok(key)
+    }
+
+    fn find(&self, delivery: &Delivery) -> Result<EventKey, Unidentified> {
+        match &self.place {
             Place::HeaderOrJson(name, pointer) => match in_header(delivery, name)? {
                 Some(id) => Ok(EventKey::new(id)),
                 None => in_json(delivery, pointer)?
@@ -139,15 +179,24 @@ impl IdFrom {
                     "the message id, which only queues have"
                 ))),
             },
-            Place::Closure(find) => Ok(find(delivery)?),
+            Place::Closure(find) => caught(|| find(delivery)),
             Place::Unusable(reason) => Err(Unidentified::Missing(reason.clone())),
+        }
+    }
+}
+
+impl From<Place> for IdFrom {
+    fn from(place: Place) -> Self {
+        Self {
+            place,
+            normalise_uuids: false,
         }
     }
 }
 
 impl fmt::Debug for IdFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.place {
             Place::HeaderOrJson(name, pointer) => write!(f, "IdFrom({name:?}, {pointer:?})"),
             Place::Json(_, pointer) => write!(f, "IdFrom({pointer:?})"),
             Place::Header(name) => write!(f, "IdFrom({name:?})"),
@@ -161,17 +210,30 @@ impl fmt::Debug for IdFrom {
     }
 }
 
+/// A user's closure runs in the task that owns all else, and a panic would take that along.
+fn caught<T>(find: impl FnOnce() -> Result<T, InvalidEventKey>) -> Result<T, Unidentified> {
+    catch_unwind(AssertUnwindSafe(find))
+        .map_err(|panic| Unidentified::Panicked(panic_message(&*panic).into()))?
+        .map_err(Unidentified::from)
+}
+
 /// Why a delivery has no event key; the text is its dead letter's error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unidentified {
     #[error("no event id: looked at {0}")]
     Missing(String),
-    #[error("no event id: the payload is not JSON")]
+    #[error("no tenant: looked at {0}")]
+    NoTenant(String),
+    #[error("no event key: the payload is not JSON")]
     NotJson(#[from] serde_json::Error),
-    #[error("no event id: what stands in its place is {0}, and ids are text or integers")]
+    #[error(
+        "no event key: what stands in its place is {0}, and ids and tenants are text or integers"
+    )]
     NoScalar(&'static str),
-    #[error("unusable event id: {0}")]
+    #[error("unusable event key")]
     Invalid(#[from] InvalidEventKey),
+    #[error("no event key: looking for it panicked: {0}")]
+    Panicked(Box<str>),
 }
 
 impl Unidentified {
@@ -180,36 +242,59 @@ impl Unidentified {
     }
 }
 
-fn in_header(delivery: &Delivery, name: &str) -> Result<Option<EventId>, Unidentified> {
-    let text = |bytes| {
-        std::str::from_utf8(bytes).map_err(|_| InvalidEventKey::NotUtf8 { what: "event id" })
+/// The text in a header; `None` when there is no such header.
+fn header_text<'d>(
+    delivery: &'d Delivery,
+    name: &str,
+    what: &'static str,
+) -> Result<Option<&'d str>, Unidentified> {
+    let Some(bytes) = delivery.headers.get(name) else {
+        return Ok(None);
     };
-    match delivery.headers.get(name) {
-        Some(bytes) => Ok(Some(EventId::new(text(bytes)?)?)),
-        None => Ok(None),
-    }
+    let text = std::str::from_utf8(bytes).map_err(|_| InvalidEventKey::NotUtf8 { what })?;
+    Ok(Some(text))
 }
 
-fn in_json(delivery: &Delivery, pointer: &JsonPointer) -> Result<Option<EventId>, Unidentified> {
+/// The text or integer in the payload; `None` when nothing is there.
+fn json_text(delivery: &Delivery, pointer: &JsonPointer) -> Result<Option<String>, Unidentified> {
     let Some(payload) = &delivery.payload else {
         return Ok(None);
     };
     match pointer.find(payload)? {
-        Some(Scalar::Text(id) | Scalar::Integer(id)) => Ok(Some(EventId::new(id)?)),
+        Some(Scalar::Text(text) | Scalar::Integer(text)) => Ok(Some(text)),
         Some(Scalar::Other(what)) => Err(Unidentified::NoScalar(what)),
         None => Ok(None),
     }
 }
 
+fn in_header(delivery: &Delivery, name: &str) -> Result<Option<EventId>, Unidentified> {
+    let text = header_text(delivery, name, "event id")?;
+    Ok(text.map(EventId::new).transpose()?)
+}
+
+fn in_json(delivery: &Delivery, pointer: &JsonPointer) -> Result<Option<EventId>, Unidentified> {
+    let text = json_text(delivery, pointer)?;
+    Ok(text.map(EventId::new).transpose()?)
+}
+
+/// A tenant that a delivery says it has.
+fn given_tenant(text: impl Into<Box<str>>) -> Result<Tenant, InvalidEventKey> {
+    let text = text.into();
+    if text.is_empty() {
+        return Err(InvalidEventKey::EmptyTenant);
+    }
+    Tenant::new(text)
+}
+
 fn cloud_event(delivery: &Delivery) -> Result<EventKey, Unidentified> {
-    let attribute = |name: &str| -> Result<Option<EventId>, Unidentified> {
+    let attribute = |name: &str, what| -> Result<Option<Cow<'_, str>>, Unidentified> {
         for separator in ["_", "-"] {
-            if let Some(found) = in_header(delivery, &format!("ce{separator}{name}"))? {
-                return Ok(Some(found));
+            if let Some(found) = header_text(delivery, &format!("ce{separator}{name}"), what)? {
+                return Ok(Some(found.into()));
             }
         }
         let pointer = JsonPointer::parse(&format!("/{name}")).map_err(Unidentified::Missing)?;
-        in_json(delivery, &pointer)
+        Ok(json_text(delivery, &pointer)?.map(Cow::from))
     };
     let missing = |name| {
         Unidentified::missing(format_args!(
@@ -217,108 +302,13 @@ fn cloud_event(delivery: &Delivery) -> Result<EventKey, Unidentified> {
         ))
     };
     // In binary mode the payload is the event's own data, and need not be JSON: the headers decide.
-    let id = attribute("id")?.ok_or_else(|| missing("id"))?;
-    let source = attribute("source")?.ok_or_else(|| missing("source"))?;
+    let id = attribute("id", "event id")?.ok_or_else(|| missing("id"))?;
+    let source = attribute("source", "tenant")?.ok_or_else(|| missing("source"))?;
     Ok(EventKey {
-        id,
-        tenant: Tenant::new(source.to_string())?,
+        id: EventId::new(id)?,
+        tenant: given_tenant(source)?,
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::delivery::{AssignmentId, Headers};
-    use bytes::Bytes;
-
-    fn delivery(headers: &[(&'static str, &'static str)], payload: &'static str) -> Delivery {
-        let position = Position::Log {
-            topic: "orders".into(),
-            partition: 3,
-            offset: 42,
-        };
-        let mut delivery = Delivery::new(
-            position,
-            AssignmentId(1),
-            42,
-            Some(Bytes::from_static(payload.as_bytes())),
-        );
-        delivery.headers = headers
-            .iter()
-            .map(|&(n, v)| (n, Bytes::from_static(v.as_bytes())))
-            .collect::<Headers>();
-        delivery
-    }
-
-    fn id(from: &IdFrom, delivery: &Delivery) -> Result<String, String> {
-        from.identify(delivery)
-            .map(|key| key.to_string())
-            .map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn the_default_prefers_the_header_to_the_payload() {
-        let from = IdFrom::default();
-        let both = delivery(&[("event-id", "h")], r#"{"event_id":"p"}"#);
-        assert_eq!(id(&from, &both).unwrap(), "h");
-        assert_eq!(
-            id(&from, &delivery(&[], r#"{"event_id":"p"}"#)).unwrap(),
-            "p"
-        );
-        assert_eq!(
-            id(&from, &delivery(&[("event-id", "h")], "no json")).unwrap(),
-            "h"
-        );
-    }
-
-    #[test]
-    fn what_has_no_id_says_where_it_was_looked_for() {
-        let error = id(&IdFrom::default(), &delivery(&[], "{}")).unwrap_err();
-        assert!(
-            error.contains("event-id") && error.contains("/event_id"),
-            "{error}"
-        );
-        assert!(id(&IdFrom::default(), &delivery(&[], "{")).is_err());
-        assert!(id(&IdFrom::default(), &delivery(&[], r#"{"event_id":""}"#)).is_err());
-        assert!(id(&IdFrom::default(), &delivery(&[], r#"{"event_id":1.5}"#)).is_err());
-    }
-
-    /// Field case 097: of repeated headers the last is the id.
-    #[test]
-    fn of_repeated_headers_the_last_counts() {
-        let twice = delivery(&[("event-id", "a"), ("event-id", "b")], "");
-        assert_eq!(id(&IdFrom::default(), &twice).unwrap(), "b");
-    }
-
-    #[test]
-    fn a_cloud_event_is_known_by_source_and_id() {
-        let from = IdFrom::cloud_event();
-        let binary = delivery(&[("ce_id", "1"), ("ce_source", "/shop")], "\u{0}");
-        assert_eq!(id(&from, &binary).unwrap(), "/shop:1");
-        let structured = delivery(&[], r#"{"id":"1","source":"/shop"}"#);
-        assert_eq!(
-            from.identify(&binary).unwrap(),
-            from.identify(&structured).unwrap()
-        );
-        assert!(id(&from, &delivery(&[], r#"{"id":"1"}"#)).is_err());
-    }
-
-    #[test]
-    fn positions_are_ids_only_when_asked_for() {
-        let from = IdFrom::position_where_topic_is_never_recreated();
-        assert_eq!(id(&from, &delivery(&[], "")).unwrap(), "orders/3/42");
-        assert!(
-            id(
-                &IdFrom::message_id_where_producer_never_resends(),
-                &delivery(&[], "")
-            )
-            .is_err()
-        );
-    }
-
-    #[test]
-    fn a_pointer_that_cannot_be_is_refused_at_the_start() {
-        assert!(IdFrom::json_pointer("id").validate().is_err());
-        assert!(IdFrom::json_pointer("/id").validate().is_ok());
-    }
-}
+mod tests;

@@ -34,7 +34,23 @@ impl<T> KeysInFlight<T> {
         }
     }
 
-    /// The first has come to its end: its followers, which share it.
+    /// The first has come to its end: the followers that share it, and of the others the oldest,
+    /// which takes its place.
+    pub(crate) fn settle(
+        &mut self,
+        key: &EventKey,
+        mut shares: impl FnMut(&T) -> bool,
+    ) -> (Vec<T>, Option<T>) {
+        let Some(followers) = self.followers.get_mut(key) else {
+            return (Vec::new(), None);
+        };
+        let sharing = followers
+            .extract_if(.., |follower| shares(follower))
+            .collect();
+        (sharing, self.promote(key))
+    }
+
+    /// The first leaves unsettled, and all its followers with it.
     pub(crate) fn leave(&mut self, key: &EventKey) -> Vec<T> {
         self.followers.remove(key).unwrap_or_default()
     }
@@ -92,6 +108,22 @@ mod tests {
         assert_eq!(keys.promote(&key("a")), Some(2));
         assert_eq!(keys.leave(&key("a")), [3]);
         assert_eq!(keys.promote(&key("a")), None);
+        assert_eq!(keys.len(), 0);
+    }
+
+    #[test]
+    fn a_follower_that_does_not_share_the_end_of_its_first_is_the_next_first() {
+        let mut keys = KeysInFlight::new();
+        for item in [1, 2, 3, 4, 5] {
+            keys.enter(&key("a"), item);
+        }
+        assert_eq!(
+            keys.settle(&key("a"), |item| item % 2 == 1),
+            (vec![3, 5], Some(2))
+        );
+        assert_eq!(keys.enter(&key("a"), 6), None);
+        assert_eq!(keys.settle(&key("a"), |_| true), (vec![4, 6], None));
+        assert_eq!(keys.settle(&key("a"), |_| true), (vec![], None));
         assert_eq!(keys.len(), 0);
     }
 

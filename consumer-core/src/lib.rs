@@ -5,12 +5,15 @@
 
 mod batch_size;
 mod caution;
+mod claim;
 mod consumer;
 mod context;
 mod dead_letter;
 mod decode;
 mod delivery;
+mod duplicate;
 mod event_key;
+mod fingerprint;
 mod flow;
 mod handler;
 mod headers_json;
@@ -18,6 +21,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod reply;
 mod retry;
 mod shutdown;
 mod source;
@@ -28,18 +32,22 @@ mod telemetry;
 pub mod testing;
 mod watermark;
 
+pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
 pub use dead_letter::{DeadLetter, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
+pub use duplicate::Duplicate;
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
 pub use handler::{
-    Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, error_chain,
-    handler_fn, reject,
+    Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, done_with,
+    error_chain, handler_fn, reject,
 };
-pub use identify::IdFrom;
+pub use identify::{IdFrom, TenantFrom};
+pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};

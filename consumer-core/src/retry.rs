@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use rand::Rng;
 
+/// As good as for ever. Clocks overflow not far beyond the longest durations there are.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
+
 /// Exponential backoff with jitter, and a limit.
 ///
 /// The wait before attempt `n + 1` is drawn evenly from `d` to `2 d`, where `d` is `base` doubled
@@ -55,7 +58,7 @@ impl RetrySchedule {
 
     /// How long to wait after so many failed attempts.
     pub(crate) fn wait(&self, failed: u32, rng: &mut impl Rng) -> Duration {
-        let shortest = self.shortest_wait(failed);
+        let shortest = self.shortest_wait(failed).min(LONGEST_WAIT / 2);
         shortest + shortest.mul_f64(rng.random::<f64>())
     }
 

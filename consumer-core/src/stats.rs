@@ -24,6 +24,9 @@ pub struct Stats {
     pub dropped: u64,
     /// Deliveries waiting or running.
     pub in_flight: u64,
+    /// Of the dead-lettered, those whose event key was settled before, by an event of other content:
+    /// see [`Fingerprint`](crate::Fingerprint).
+    pub mismatches: u64,
     /// Attempts charged to events.
     pub attempts_charged: u64,
     /// Units of work that were run.

@@ -5,9 +5,12 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
+use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint16;
 
 /// A database that holds the inbox beside the user's own tables.
 ///
@@ -24,6 +27,11 @@ use crate::event_key::EventKey;
 /// 7. Ids are compared by their bytes, whatever the database's collation.
 /// 8. The transaction of a frozen process ends by a deadline that the server enforces (where there
 ///    is a server).
+/// 9. A claim's fingerprint is stored with the key as it is, or nothing where it has none. A claim
+///    of a settled key whose stored fingerprint contradicts its own is a [`Verdict::Mismatch`]
+///    ([`Claim::verdict_on`] decides), and leaves the row as it was.
+/// 10. What was recorded comes back with every duplicate as it was: a reply byte for byte, an empty
+///     one as empty and none as none, a rejection with its reason.
 #[async_trait]
 pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
@@ -77,13 +85,13 @@ pub trait Unit: Send + Sized {
     /// See [`Store::Row`].
     type Row: Send;
 
-    /// Claims the keys by inserting them, and answers one verdict for each, in the order given. The
-    /// keys are distinct; their order is free (the store sorts what it inserts).
+    /// Claims keys by inserting them, and answers one verdict for each, in the order given. The keys
+    /// are distinct; their order is free (the store sorts what it inserts).
     ///
     /// # Errors
     /// [`StoreError::Busy`] when another unit held one of the keys for too long. After any error
     /// the unit is only good for dropping.
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError>;
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError>;
 
     /// The transaction's connection.
     fn connection(&mut self) -> &mut Self::Connection;
@@ -158,6 +166,16 @@ pub enum Verdict {
     Fresh(Prior),
     /// It was settled before, and this is what became of it.
     Duplicate(Settled),
+    /// The key was settled before, by an event of other content: this one is another event that
+    /// was given the same id.
+    Mismatch {
+        /// The claim's fingerprint.
+        ours: Fingerprint16,
+        /// The one that is stored with the key.
+        theirs: Fingerprint16,
+        /// What became of the event that was first.
+        settled: Settled,
+    },
 }
 
 /// What is known of a fresh event's earlier failures.
@@ -176,7 +194,10 @@ pub struct Prior {
 #[non_exhaustive]
 pub enum Settled {
     /// Its effect is there.
-    Done,
+    Done {
+        /// What the handler answered, if it did; an empty answer is one.
+        reply: Option<Bytes>,
+    },
     /// The handler refused it, for a reason that will not change.
     Rejected {
         /// The handler's words, at most 1 KiB.

@@ -68,7 +68,7 @@ pub(crate) struct Options {
     /// An SQS queue, standard or FIFO, which must exist
     #[arg(long, value_name = "QUEUE_URL", help_heading = "Broker")]
     sqs: Option<String>,
-    /// The endpoint of an emulator of SQS; without it the AWS configuration counts (AWS_ENDPOINT_URL)
+    /// The endpoint of an emulator of SQS; without it the AWS configuration counts (`AWS_ENDPOINT_URL`)
     #[arg(
         long,
         value_name = "URL",
@@ -77,7 +77,7 @@ pub(crate) struct Options {
     )]
     sqs_endpoint: Option<String>,
 
-    /// postgres://USER@HOST/DATABASE or sqlite:FILE, which is created where it is missing
+    /// `postgres://USER@HOST/DATABASE` or `sqlite:FILE`, which is created where it is missing
     #[arg(
         long,
         value_name = "URL",

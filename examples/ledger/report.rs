@@ -1,5 +1,6 @@
 //! What is shown while it runs, and at the end.
 
+use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
 
@@ -118,7 +119,7 @@ impl Report {
         rows.push(("events a second", grouped(self.events_per_second())));
         let mut table = String::new();
         for (name, value) in rows {
-            table += &format!("  {name:<24}{value:>12}\n");
+            let _ = writeln!(table, "  {name:<24}{value:>12}");
         }
         if let Some(audit) = &self.audit {
             table += &verdict(audit);
@@ -151,7 +152,7 @@ fn verdict(audit: &Audit) -> String {
     if !audit.balanced() {
         let mut text = "\nThe books do not balance:\n".to_owned();
         for complaint in &audit.complaints {
-            text += &format!("  {complaint}\n");
+            let _ = writeln!(text, "  {complaint}");
         }
         return text;
     }
@@ -175,7 +176,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -101,7 +101,7 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
                 ended?;
                 bail!("a consumer has ended by itself");
             }
-            Some(produced) = producing.join_next() => record = Some(produced??),
+            Some(sent) = producing.join_next() => record = Some(sent??),
             () = sleep_until(look_at) => {
                 let looked_at = Instant::now();
                 let settled = books.settled(&recipe.name).await;

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::store_contract::postgres::OnPostgres;
 
-const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done);
+const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done { reply: None });
 
 /// The fixture, or the end of the test when there is no server.
 macro_rules! fresh {
@@ -52,14 +52,17 @@ async fn begin(store: &Postgres, consumer: ConsumerId) -> PostgresUnit {
 /// A unit that has claimed the key.
 async fn holder(store: &Postgres, consumer: ConsumerId, id: &str) -> PostgresUnit {
     let mut unit = begin(store, consumer).await;
-    assert_eq!(unit.claim(&[key(id)]).await.unwrap(), [fresh_verdict()]);
+    assert_eq!(
+        unit.claim(&[key(id).into()]).await.unwrap(),
+        [fresh_verdict()]
+    );
     unit
 }
 
 /// What a claim says, in a unit that is rolled back.
 async fn look(store: &Postgres, consumer: ConsumerId, id: &str) -> Verdict {
     let mut unit = begin(store, consumer).await;
-    let verdict = unit.claim(&[key(id)]).await.unwrap().remove(0);
+    let verdict = unit.claim(&[key(id).into()]).await.unwrap().remove(0);
     unit.rollback().await;
     verdict
 }
@@ -81,7 +84,7 @@ async fn a_loser_at_a_strict_isolation_level_is_nobodys_failure() {
 
         let loser = async {
             let mut unit = begin(store, consumer).await;
-            let lost = unit.claim(&[key("x")]).await;
+            let lost = unit.claim(&[key("x").into()]).await;
             unit.rollback().await;
             lost
         };
@@ -137,7 +140,9 @@ async fn the_claims_lock_timeout_ends_with_the_claim() {
     for _ in 0..2 {
         let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
         assert_eq!(setting(&mut unit, "lock_timeout").await, "500ms");
-        unit.claim(&[key("x"), key("y")]).await.unwrap();
+        unit.claim(&[key("x").into(), key("y").into()])
+            .await
+            .unwrap();
         assert_eq!(setting(&mut unit, "lock_timeout").await, "0");
         assert_eq!(setting(&mut unit, "statement_timeout").await, "1min");
         let idle = setting(&mut unit, "idle_in_transaction_session_timeout").await;
@@ -175,7 +180,10 @@ async fn the_claims_lock_timeout_holds_for_the_last_key() {
     let mut begin = Begin::new(consumer);
     begin.claim_wait = Duration::from_millis(20);
     let mut rival = store.begin(begin).await.unwrap();
-    let batch: Vec<_> = ["a", "b", "c", "z"].into_iter().map(key).collect();
+    let batch: Vec<_> = ["a", "b", "c", "z"]
+        .into_iter()
+        .map(|id| key(id).into())
+        .collect();
     let busy = tokio::time::timeout(Duration::from_secs(30), rival.claim(&batch)).await;
 
     assert!(matches!(busy, Ok(Err(StoreError::Busy))), "{busy:?}");
@@ -198,7 +206,7 @@ async fn a_handler_may_wait_for_a_lock_longer_than_the_claim() {
     let mut begin = Begin::new(consumer);
     begin.claim_wait = Duration::from_millis(10);
     let mut unit = store.begin(begin).await.unwrap();
-    unit.claim(&[key("x")]).await.unwrap();
+    unit.claim(&[key("x").into()]).await.unwrap();
     let (updated, ()) = join!(sqlx::raw_sql(update).execute(unit.connection()), async {
         sleep(Duration::from_millis(150)).await;
         other.commit().await.unwrap();

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::store_contract::sqlite::OnSqlite;
 
-const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done);
+const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done { reply: None });
 
 fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())
@@ -30,13 +30,16 @@ fn message(error: StoreError) -> String {
 
 async fn holder(store: &Sqlite, consumer: ConsumerId, id: &str) -> SqliteUnit {
     let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
-    assert_eq!(unit.claim(&[key(id)]).await.unwrap(), [fresh_verdict()]);
+    assert_eq!(
+        unit.claim(&[key(id).into()]).await.unwrap(),
+        [fresh_verdict()]
+    );
     unit
 }
 
 async fn look(store: &Sqlite, consumer: ConsumerId, id: &str) -> Verdict {
     let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
-    let verdict = unit.claim(&[key(id)]).await.unwrap().remove(0);
+    let verdict = unit.claim(&[key(id).into()]).await.unwrap().remove(0);
     unit.rollback().await;
     verdict
 }
@@ -58,7 +61,7 @@ async fn rival_processes_with_read_then_write_handlers_wait_for_one_another() {
             for n in 0..40 {
                 let id = format!("{n}");
                 let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
-                if unit.claim(&[key(&id)]).await.unwrap() == [DUPLICATE] {
+                if unit.claim(&[key(&id).into()]).await.unwrap() == [DUPLICATE] {
                     unit.rollback().await;
                     continue;
                 }
@@ -68,7 +71,7 @@ async fn rival_processes_with_read_then_write_handlers_wait_for_one_another() {
                 if (n + process) % 3 == 0 {
                     drop(unit);
                     let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
-                    if unit.claim(&[key(&id)]).await.unwrap() == [fresh_verdict()] {
+                    if unit.claim(&[key(&id).into()]).await.unwrap() == [fresh_verdict()] {
                         OnSqlite::write_effect(unit.connection(), &id).await;
                     }
                     unit.commit().await.unwrap();

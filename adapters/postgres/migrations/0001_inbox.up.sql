@@ -14,8 +14,8 @@ CREATE TABLE inbox (
     outcome     smallint    NOT NULL DEFAULT 0, -- 0 done, 1 rejected, 2 dead
     event_id    bytea       NOT NULL,           -- 01 and a UUID's 16 bytes, or 02 and UTF-8
     tenant      bytea       NOT NULL,           -- UTF-8, empty by default
-    fingerprint bytea,
-    reply       bytea,                          -- of a rejected event: the reason, in UTF-8
+    fingerprint bytea,                          -- the number of its setting, then 16 bytes
+    reply       bytea,                          -- the handler's; of a rejected event the reason, in UTF-8
     PRIMARY KEY (event_id, tenant, consumer)
 );
 

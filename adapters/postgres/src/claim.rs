@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::{EventKey, Prior, Settled, StoreError, Verdict};
+use oneffect_core::{Claim, EventKey, Fingerprint16, Prior, StoreError, Verdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -20,19 +20,19 @@ pub(crate) struct Vanished;
 impl PostgresUnit {
     pub(crate) async fn claim_keys(
         &mut self,
-        keys: &[EventKey],
+        claims: &[Claim],
     ) -> Result<Vec<Verdict>, StoreError> {
-        let mut verdicts = vec![None; keys.len()];
-        let sorted = Keys::of(keys);
-        self.insert(&sorted, &mut verdicts).await?;
-        let lost: Vec<EventKey> = keys
+        let mut verdicts = vec![None; claims.len()];
+        let sorted = Keys::of(claims.iter().map(|claim| &claim.key));
+        self.insert(claims, &sorted, &mut verdicts).await?;
+        let lost: Vec<&EventKey> = claims
             .iter()
             .zip(&verdicts)
             .filter(|(_, verdict)| verdict.is_none())
-            .map(|(key, _)| key.clone())
+            .map(|(claim, _)| &claim.key)
             .collect();
         if !lost.is_empty() {
-            self.look_up(&Keys::of(&lost), &sorted, &mut verdicts)
+            self.look_up(&Keys::of(lost), claims, &sorted, &mut verdicts)
                 .await?;
         }
         verdicts
@@ -43,6 +43,7 @@ impl PostgresUnit {
 
     async fn insert(
         &mut self,
+        claims: &[Claim],
         keys: &Keys,
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), StoreError> {
@@ -51,6 +52,7 @@ impl PostgresUnit {
             .bind(keys.tenants())
             .bind(self.consumer.0)
             .bind(&*self.after_claim)
+            .bind(keys.fingerprints(claims))
             .persistent(self.named)
             .fetch_all(&mut *self.transaction)
             .await;
@@ -93,6 +95,7 @@ impl PostgresUnit {
     async fn look_up(
         &mut self,
         lost: &Keys,
+        claims: &[Claim],
         all: &Keys,
         verdicts: &mut [Option<Verdict>],
     ) -> Result<(), StoreError> {
@@ -105,19 +108,24 @@ impl PostgresUnit {
             .await
             .map_err(|error| misplaced(self.failed(error)))?;
         for row in rows {
-            let (place, settled) = found(&row, all).map_err(StoreError::rolled_back)?;
-            if let Some(place) = place {
-                verdicts[place] = Some(Verdict::Duplicate(settled));
+            let found = found(&row, claims, all).map_err(StoreError::rolled_back)?;
+            if let Some((place, verdict)) = found {
+                verdicts[place] = Some(verdict);
             }
         }
         Ok(())
     }
 }
 
-fn found(row: &PgRow, keys: &Keys) -> sqlx::Result<(Option<usize>, Settled)> {
-    let place = keys.place(row.try_get("event_id")?, row.try_get("tenant")?);
+/// What a row that was there already says of the claim, and which claim that is.
+fn found(row: &PgRow, claims: &[Claim], keys: &Keys) -> sqlx::Result<Option<(usize, Verdict)>> {
+    let Some(place) = keys.place(row.try_get("event_id")?, row.try_get("tenant")?) else {
+        return Ok(None);
+    };
     let settled = settled_from(row.try_get("outcome")?, row.try_get("reply")?)?;
-    Ok((place, settled))
+    let fingerprint: Option<&[u8]> = row.try_get("fingerprint")?;
+    let stored = fingerprint.and_then(Fingerprint16::from_bytes);
+    Ok(Some((place, claims[place].verdict_on(settled, stored))))
 }
 
 fn is_lock_timeout(error: &sqlx::Error) -> bool {

@@ -1,6 +1,6 @@
 //! The keys of a batch, as columns for `unnest` and `= ANY`.
 
-use oneffect_core::EventKey;
+use oneffect_core::{Claim, EventKey};
 
 /// Keys in the order of the inbox's index, and where each was in the batch.
 pub(crate) struct Keys {
@@ -8,8 +8,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn of(keys: &[EventKey]) -> Self {
-        let columns = keys.iter().enumerate().map(|(place, key)| {
+    pub(crate) fn of<'k>(keys: impl IntoIterator<Item = &'k EventKey>) -> Self {
+        let columns = keys.into_iter().enumerate().map(|(place, key)| {
             let (id, tenant) = columns(key);
             (id, tenant, place)
         });
@@ -24,6 +24,16 @@ impl Keys {
 
     pub(crate) fn tenants(&self) -> Vec<&[u8]> {
         self.sorted.iter().map(|(_, tenant, _)| &**tenant).collect()
+    }
+
+    /// The claims' fingerprints in the order of the keys; `None` when there are none at all.
+    pub(crate) fn fingerprints(&self, claims: &[Claim]) -> Option<Vec<Option<Vec<u8>>>> {
+        let any = claims.iter().any(|claim| claim.fingerprint.is_some());
+        let bytes = |(_, _, place): &(Vec<u8>, Vec<u8>, usize)| {
+            let fingerprint = claims[*place].fingerprint?;
+            Some(fingerprint.to_bytes().to_vec())
+        };
+        any.then(|| self.sorted.iter().map(bytes).collect())
     }
 
     /// Id and tenant in one value, as the statements build it: no two keys have the same.

@@ -34,11 +34,13 @@ mod migrate;
 mod open;
 mod record;
 mod retry;
+mod staged;
 mod store;
 mod transaction;
 mod unit;
 
 pub use config::{Isolation, PostgresConfig, Statements};
 pub use migrate::SCHEMA_VERSION;
+pub use staged::{Insert, PostgresRow, StagedRow};
 pub use store::Postgres;
 pub use unit::PostgresUnit;

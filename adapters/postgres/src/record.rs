@@ -55,7 +55,7 @@ impl PostgresUnit {
 
 fn settled_to(settled: &Settled) -> Result<(i16, Option<&[u8]>), StoreError> {
     match settled {
-        Settled::Done => Ok((DONE, None)),
+        Settled::Done { reply } => Ok((DONE, reply.as_deref())),
         Settled::Rejected { reason } => Ok((REJECTED, Some(reason.as_bytes()))),
         Settled::Dead => Ok((DEAD, None)),
         other => Err(StoreError::misconfigured(format!(
@@ -67,7 +67,9 @@ fn settled_to(settled: &Settled) -> Result<(i16, Option<&[u8]>), StoreError> {
 
 pub(crate) fn settled_from(outcome: i16, reply: Option<&[u8]>) -> sqlx::Result<Settled> {
     match outcome {
-        DONE => Ok(Settled::Done),
+        DONE => Ok(Settled::Done {
+            reply: reply.map(|reply| reply.to_vec().into()),
+        }),
         REJECTED => Ok(Settled::Rejected {
             reason: String::from_utf8_lossy(reply.unwrap_or_default()).into(),
         }),

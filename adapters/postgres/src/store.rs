@@ -1,6 +1,6 @@
 //! The store.
 
-use std::convert::Infallible;
+use std::any::TypeId;
 use std::error::Error;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
@@ -13,6 +13,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::blame::{blame, is_outage};
 use crate::config::{PostgresConfig, Statements};
+use crate::staged::{PostgresRow, StagedRow};
 use crate::transaction::Transaction;
 use crate::unit::PostgresUnit;
 
@@ -23,6 +24,7 @@ pub struct Postgres {
     config: Arc<PostgresConfig>,
     /// What `lock_timeout` is in this database without us; known once a consumer has been opened.
     pub(crate) lock_timeout: Arc<OnceLock<Arc<str>>>,
+    tables: Arc<[TypeId]>,
 }
 
 impl Postgres {
@@ -94,7 +96,22 @@ impl Postgres {
             pool,
             config: Arc::new(config),
             lock_timeout: Arc::default(),
+            tables: Arc::new([]),
         }
+    }
+
+    /// Registers a table of staged rows. Registered tables are written in the order in which they
+    /// were registered: parents before the children that refer to them. Tables that depend on no
+    /// other staged one need not be registered.
+    #[must_use]
+    pub fn stages<R: StagedRow>(mut self) -> Self {
+        let known = self
+            .tables
+            .iter()
+            .copied()
+            .filter(|kind| *kind != TypeId::of::<R>());
+        self.tables = known.chain([TypeId::of::<R>()]).collect();
+        self
     }
 
     /// The pool, for reads of one's own. What is written through it is not part of any unit of work.
@@ -123,7 +140,7 @@ impl Postgres {
 #[async_trait]
 impl Store for Postgres {
     type Connection = PgConnection;
-    type Row = Infallible;
+    type Row = PostgresRow;
     type Unit = PostgresUnit;
 
     async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
@@ -144,6 +161,7 @@ impl Store for Postgres {
                 .get()
                 .map_or_else(|| "0".into(), Arc::clone),
             named: self.named(),
+            tables: Arc::clone(&self.tables),
         })
     }
 

@@ -1,15 +1,16 @@
 //! One transaction for a batch of events.
 
-use std::convert::Infallible;
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
 use sqlx::PgConnection;
 
 use crate::blame::{code, is_outage};
 use crate::commit::commit;
+use crate::staged::PostgresRow;
 use crate::transaction::Transaction;
 
 /// A transaction of a [`Postgres`](crate::Postgres) store.
@@ -22,6 +23,8 @@ pub struct PostgresUnit {
     pub(crate) after_claim: Arc<str>,
     /// Whether statements are prepared under a name.
     pub(crate) named: bool,
+    /// Which staged tables are written first, in this order.
+    pub(crate) tables: Arc<[TypeId]>,
 }
 
 impl fmt::Debug for PostgresUnit {
@@ -63,21 +66,18 @@ impl PostgresUnit {
 #[async_trait]
 impl Unit for PostgresUnit {
     type Connection = PgConnection;
-    type Row = Infallible;
+    type Row = PostgresRow;
 
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError> {
-        self.claim_keys(keys).await
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
+        self.claim_keys(claims).await
     }
 
     fn connection(&mut self) -> &mut PgConnection {
         &mut self.transaction
     }
 
-    async fn write(&mut self, rows: Vec<Infallible>) -> Result<(), StoreError> {
-        match rows.into_iter().next() {
-            None => Ok(()),
-            Some(never) => match never {},
-        }
+    async fn write(&mut self, rows: Vec<PostgresRow>) -> Result<(), StoreError> {
+        self.write_staged(rows).await
     }
 
     async fn savepoint(&mut self) -> Result<(), StoreError> {

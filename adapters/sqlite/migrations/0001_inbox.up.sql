@@ -12,8 +12,8 @@ CREATE TABLE inbox (
     tenant      BLOB    NOT NULL,           -- UTF-8, empty by default
     consumer    INTEGER NOT NULL,
     outcome     INTEGER NOT NULL DEFAULT 0, -- 0 done, 1 rejected, 2 dead
-    fingerprint BLOB,
-    reply       BLOB,                       -- of a rejected event: the reason, in UTF-8
+    fingerprint BLOB,                       -- the number of its setting, then 16 bytes
+    reply       BLOB,                       -- the handler's; of a rejected event the reason, in UTF-8
     recorded_at INTEGER NOT NULL DEFAULT (unixepoch()),
     PRIMARY KEY (event_id, tenant, consumer)
 ) STRICT, WITHOUT ROWID;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use oneffect_core::EventKey;
+use oneffect_core::{Claim, EventKey};
 
 /// Keys in the order of the inbox, and where each was in the batch.
 pub(crate) struct Keys {
@@ -10,8 +10,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn of(keys: &[EventKey]) -> Self {
-        let columns = keys.iter().enumerate().map(|(place, key)| {
+    pub(crate) fn of<'k>(keys: impl IntoIterator<Item = &'k EventKey>) -> Self {
+        let columns = keys.into_iter().enumerate().map(|(place, key)| {
             let (id, tenant) = columns(key);
             (id, tenant, place)
         });
@@ -26,6 +26,19 @@ impl Keys {
             push_hex(json, Some(id));
             json.push(',');
             push_hex(json, Some(tenant));
+        })
+    }
+
+    /// As [`Keys::to_json`], with the claims' fingerprints as third parts.
+    pub(crate) fn to_json_with_fingerprints(&self, claims: &[Claim]) -> String {
+        json_rows(&self.sorted, |json, (id, tenant, place)| {
+            push_hex(json, Some(id));
+            json.push(',');
+            push_hex(json, Some(tenant));
+            if let Some(fingerprint) = claims[*place].fingerprint {
+                json.push(',');
+                push_hex(json, Some(&fingerprint.to_bytes()));
+            }
         })
     }
 

@@ -31,11 +31,13 @@ mod migrate;
 mod open;
 mod record;
 mod retry;
+mod staged;
 mod store;
 mod transaction;
 mod unit;
 
 pub use config::SqliteConfig;
 pub use migrate::SCHEMA_VERSION;
+pub use staged::{Insert, SqliteRow, StagedRow};
 pub use store::Sqlite;
 pub use unit::SqliteUnit;

@@ -49,7 +49,7 @@ impl SqliteUnit {
 
 fn settled_to(settled: &Settled) -> Result<(i64, Option<&[u8]>), StoreError> {
     match settled {
-        Settled::Done => Ok((DONE, None)),
+        Settled::Done { reply } => Ok((DONE, reply.as_deref())),
         Settled::Rejected { reason } => Ok((REJECTED, Some(reason.as_bytes()))),
         Settled::Dead => Ok((DEAD, None)),
         other => Err(StoreError::misconfigured(format!(
@@ -61,7 +61,9 @@ fn settled_to(settled: &Settled) -> Result<(i64, Option<&[u8]>), StoreError> {
 
 pub(crate) fn settled_from(outcome: i64, reply: Option<&[u8]>) -> sqlx::Result<Settled> {
     match outcome {
-        DONE => Ok(Settled::Done),
+        DONE => Ok(Settled::Done {
+            reply: reply.map(|reply| reply.to_vec().into()),
+        }),
         REJECTED => Ok(Settled::Rejected {
             reason: String::from_utf8_lossy(reply.unwrap_or_default()).into(),
         }),

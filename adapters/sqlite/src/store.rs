@@ -1,8 +1,9 @@
 //! The store.
 
-use std::convert::Infallible;
+use std::any::TypeId;
 use std::error::Error;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::blame::{blame, is_busy};
 use crate::config::SqliteConfig;
+use crate::staged::{SqliteRow, StagedRow};
 use crate::transaction::Transaction;
 use crate::unit::SqliteUnit;
 
@@ -21,6 +23,7 @@ use crate::unit::SqliteUnit;
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     pool: SqlitePool,
+    tables: Arc<[TypeId]>,
 }
 
 impl Sqlite {
@@ -73,13 +76,28 @@ impl Sqlite {
         let deadline = Instant::now() + config.busy_timeout;
         loop {
             match pool_options.clone().connect_with(options.clone()).await {
-                Ok(pool) => return Ok(Self { pool }),
+                Ok(pool) => {
+                    return Ok(Self {
+                        pool,
+                        tables: Arc::new([]),
+                    });
+                }
                 Err(error) if is_busy(&error) && Instant::now() < deadline => {
                     sleep(Duration::from_millis(20)).await;
                 }
                 Err(error) => return Err(cannot_open(path_or_url, error)),
             }
         }
+    }
+
+    /// Registers a table of staged rows. Registered tables are written in the order in which they
+    /// were registered: parents before the children that refer to them. Tables that depend on no
+    /// other staged one need not be registered.
+    #[must_use]
+    pub fn stages<R: StagedRow>(mut self) -> Self {
+        let known = (self.tables.iter().copied()).filter(|kind| *kind != TypeId::of::<R>());
+        self.tables = known.chain([TypeId::of::<R>()]).collect();
+        self
     }
 
     pub(crate) fn pool(&self) -> &SqlitePool {
@@ -90,7 +108,7 @@ impl Sqlite {
 #[async_trait]
 impl Store for Sqlite {
     type Connection = SqliteConnection;
-    type Row = Infallible;
+    type Row = SqliteRow;
     type Unit = SqliteUnit;
 
     async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
@@ -105,6 +123,7 @@ impl Store for Sqlite {
         Ok(SqliteUnit {
             transaction,
             consumer: begin.consumer,
+            tables: Arc::clone(&self.tables),
         })
     }
 

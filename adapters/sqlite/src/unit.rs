@@ -1,20 +1,24 @@
 //! One transaction for a batch of events.
 
-use std::convert::Infallible;
+use std::any::TypeId;
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
 use sqlx::SqliteConnection;
 
 use crate::blame::{is_outage, is_plain_error};
 use crate::commit::commit;
+use crate::staged::SqliteRow;
 use crate::transaction::Transaction;
 
 /// A transaction of a [`Sqlite`](crate::Sqlite) store.
 pub struct SqliteUnit {
     pub(crate) transaction: Transaction,
     pub(crate) consumer: ConsumerId,
+    /// Which staged tables are written first, in this order.
+    pub(crate) tables: Arc<[TypeId]>,
 }
 
 impl fmt::Debug for SqliteUnit {
@@ -50,21 +54,18 @@ impl SqliteUnit {
 #[async_trait]
 impl Unit for SqliteUnit {
     type Connection = SqliteConnection;
-    type Row = Infallible;
+    type Row = SqliteRow;
 
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError> {
-        self.claim_keys(keys).await
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
+        self.claim_keys(claims).await
     }
 
     fn connection(&mut self) -> &mut SqliteConnection {
         &mut self.transaction
     }
 
-    async fn write(&mut self, rows: Vec<Infallible>) -> Result<(), StoreError> {
-        match rows.into_iter().next() {
-            None => Ok(()),
-            Some(never) => match never {},
-        }
+    async fn write(&mut self, rows: Vec<SqliteRow>) -> Result<(), StoreError> {
+        self.write_staged(rows).await
     }
 
     async fn savepoint(&mut self) -> Result<(), StoreError> {

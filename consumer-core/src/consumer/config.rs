@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use crate::delivery::Delivery;
+use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
-use crate::identify::IdFrom;
+use crate::identify::{IdFrom, TenantFrom, Unidentified};
 use crate::retry::RetrySchedule;
 
 /// All options of a consumer, with their defaults. The setters of [`Consumer`](crate::Consumer) do
@@ -14,6 +17,15 @@ pub struct ConsumerConfig {
     /// Where the event id comes from. Default: the header or attribute `event-id`, then
     /// `/event_id` in the JSON payload.
     pub event_id: IdFrom,
+    /// Whose event it is; part of the event key, so that one tenant's ids never collide with
+    /// another's. Default: nobody's in particular, the empty tenant.
+    pub tenant: TenantFrom,
+    /// What of an event's content is remembered with its key. Default: nothing.
+    pub fingerprint: Fingerprint,
+    /// How many bytes a handler's reply may have; what is larger is set aside, not stored. The
+    /// inbox remembers replies for as long as it remembers their events, so they weigh on it.
+    /// Default 16 KiB.
+    pub reply_limit: usize,
     /// How many units of work run at once; each holds one database connection, so the pool should
     /// have one or two more. Default 4. A store that takes only one writer runs one.
     pub workers: usize,
@@ -39,6 +51,9 @@ impl Default for ConsumerConfig {
     fn default() -> Self {
         Self {
             event_id: IdFrom::default(),
+            tenant: TenantFrom::default(),
+            fingerprint: Fingerprint::default(),
+            reply_limit: 16 << 10,
             workers: 4,
             batch: Limit {
                 messages: 500,
@@ -57,11 +72,30 @@ impl Default for ConsumerConfig {
 }
 
 impl ConsumerConfig {
+    /// The event key of a delivery, or why it has none.
+    pub(crate) fn identify(&self, delivery: &Delivery) -> Result<EventKey, Unidentified> {
+        let mut key = self.event_id.identify(delivery)?;
+        if let Some(tenant) = self.tenant.find(delivery)? {
+            key.tenant = tenant;
+        }
+        Ok(key)
+    }
+
     /// What cannot work, and why.
     pub(crate) fn validate(&self) -> Result<(), String> {
         self.event_id
             .validate()
             .map_err(|reason| format!("event_id: {reason}"))?;
+        self.tenant
+            .validate()
+            .map_err(|reason| format!("tenant: {reason}"))?;
+        if self.event_id.brings_tenant() && !self.tenant.is_nobody() {
+            return Err(
+                "tenant: a CloudEvent's tenant is its source, and a closure for the event id gives \
+                 the tenant with it; to combine them, use IdFrom::closure alone"
+                    .into(),
+            );
+        }
         let at_least_one = [
             ("workers", self.workers),
             ("batch.messages", self.batch.messages),

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -16,7 +17,7 @@ use rand::{RngCore, SeedableRng};
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug_span, error, info, warn};
 
 use self::stopping::{Ending, Stop};
 use super::config::ConsumerConfig;
@@ -29,10 +30,11 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::keys_in_flight::KeysInFlight;
 use crate::lanes::{Lanes, Taken};
+use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
-use crate::telemetry::TARGET;
+use crate::telemetry::{BATCH, CONSUMER, RECEIVE, SYSTEM, TARGET};
 
 pub(super) struct Driver<S, H> {
     name: Box<str>,
@@ -54,6 +56,8 @@ pub(super) struct Driver<S, H> {
     running: HashMap<task::Id, Taken<Arc<Item>>>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
+    /// It has nothing to say any more, and may answer at once, again and again.
+    source_failed: bool,
 }
 
 /// An assignment that is ours.
@@ -90,6 +94,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             running: HashMap::new(),
             stop: None,
             fatal: None,
+            source_failed: false,
             config,
         }
     }
@@ -115,7 +120,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     self.timer_fired();
                 }
-                event = self.source.next() => self.source_says(event),
+                event = self.source.next(), if !self.source_failed => self.source_says(event),
             }
         }
         self.close().await
@@ -136,6 +141,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             }
             Err(source_error) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&source_error), "the source cannot go on");
+                self.source_failed = true;
                 self.fail(RunError::Source(source_error));
             }
         }
@@ -153,6 +159,12 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
 
     /// Identifies deliveries and puts each where it waits: in its lane, or behind its first.
     fn admit(&mut self, deliveries: Vec<Delivery>) {
+        let system = self.source.system();
+        let span = debug_span!(
+            target: TARGET, RECEIVE,
+            { SYSTEM } = system, { CONSUMER } = &*self.name, { BATCH } = deliveries.len()
+        );
+        let _span = span.enter();
         let count = deliveries.len() as u64;
         self.stats.update(|stats| {
             stats.deliveries += count;
@@ -176,10 +188,17 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 dropped += 1;
                 continue;
             };
+            let key = self.config.identify(&delivery);
+            let fingerprint = match key {
+                Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
+                Err(_) => None,
+            };
             let item = Arc::new(Item {
-                key: self.config.event_id.identify(&delivery),
+                key,
+                fingerprint,
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
+                orphaned: AtomicBool::new(false),
                 delivery,
             });
             self.flow.add(assignment, item.bytes);
@@ -308,4 +327,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             self.begin_stop();
         }
     }
+}
+
+fn later(wait: Duration) -> Instant {
+    Instant::now() + wait.min(LONGEST_WAIT)
 }

@@ -1,27 +1,48 @@
 //! A delivery on its way, and what became of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::claim::Claim;
 use crate::delivery::{AssignmentId, Delivery, Order};
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
 use crate::lanes::LaneKey;
+use crate::store::Settled;
 
 /// A delivery that has been admitted.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) delivery: Delivery,
     pub(super) key: Result<EventKey, Unidentified>,
+    /// `None` unless the consumer takes fingerprints.
+    pub(super) fingerprint: Option<Fingerprint16>,
     pub(super) bytes: usize,
     /// Cancelled when the consumer stops or the assignment is taken away.
     pub(super) cancelled: CancellationToken,
+    /// Its unit has outlived its assignment, and nothing follows it any more.
+    pub(super) orphaned: AtomicBool,
 }
 
 impl Item {
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
+    }
+
+    /// The key by which others follow it.
+    pub(super) fn followed_by(&self) -> Option<&EventKey> {
+        let key = self.key.as_ref().ok()?;
+        (!self.orphaned.load(Ordering::Relaxed)).then_some(key)
+    }
+
+    /// What a unit claims for it; `None` without a readable event key.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        let key = self.key.as_ref().ok()?.clone();
+        Some(Claim::new(key).with_fingerprint(self.fingerprint))
     }
 
     pub(super) fn lane(&self) -> LaneKey {
@@ -35,12 +56,18 @@ impl Item {
 }
 
 /// What became of one delivery in a unit of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    Applied,
-    Duplicate,
-    Rejected,
+    Applied {
+        reply: Option<Bytes>,
+    },
+    Duplicate(Settled),
+    Rejected {
+        reason: Box<str>,
+    },
     DeadLettered,
+    /// Another event has its key; set aside as well.
+    Mismatched,
     /// It failed, and runs again, alone.
     Failed {
         wait: Duration,
@@ -54,10 +81,29 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    pub(super) fn is_settled(self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         match self {
-            Self::Applied | Self::Duplicate | Self::Rejected | Self::DeadLettered => true,
+            Self::Applied { .. }
+            | Self::Duplicate(_)
+            | Self::Rejected { .. }
+            | Self::DeadLettered
+            | Self::Mismatched => true,
             Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => false,
+        }
+    }
+
+    /// What the inbox row of its key says, for those that follow it.
+    pub(super) fn outcome(&self) -> Option<Settled> {
+        match self {
+            Self::Applied { reply } => Some(Settled::Done {
+                reply: reply.clone(),
+            }),
+            Self::Duplicate(settled) => Some(settled.clone()),
+            Self::Rejected { reason } => Some(Settled::Rejected {
+                reason: reason.clone(),
+            }),
+            Self::DeadLettered => Some(Settled::Dead),
+            Self::Mismatched | Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => None,
         }
     }
 }

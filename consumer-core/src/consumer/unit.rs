@@ -30,6 +30,7 @@ pub(super) struct Workshop<S, H> {
     handler: H,
     retry: RetrySchedule,
     handler_timeout: Duration,
+    reply_limit: usize,
     caution: Caution,
 }
 
@@ -89,6 +90,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             handler,
             retry: config.retry,
             handler_timeout: config.handler_timeout,
+            reply_limit: config.reply_limit,
             caution: Caution::default(),
         }
     }

@@ -22,6 +22,7 @@ pub use unit::MemoryUnit;
 use self::database::Database;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint16;
 use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
 
 /// A database in memory; clones share it.
@@ -59,7 +60,15 @@ impl MemoryStore {
     pub fn outcome(&self, consumer: &str, key: &EventKey) -> Option<Settled> {
         let state = self.database.state();
         let consumer = *state.consumers.get(consumer)?;
-        state.inbox.get(&(consumer, key.clone())).cloned()
+        let row = state.inbox.get(&(consumer, key.clone()))?;
+        Some(row.settled.clone())
+    }
+
+    /// The fingerprint that is stored with an event's key.
+    pub fn fingerprint(&self, consumer: &str, key: &EventKey) -> Option<Fingerprint16> {
+        let state = self.database.state();
+        let consumer = *state.consumers.get(consumer)?;
+        state.inbox.get(&(consumer, key.clone()))?.fingerprint
     }
 
     /// The whole inbox of a consumer, in the order of the keys.
@@ -68,7 +77,7 @@ impl MemoryStore {
         let consumer = state.consumers.get(consumer);
         let rows = state.inbox.iter();
         rows.filter(|((owner, _), _)| Some(owner) == consumer)
-            .map(|((_, key), settled)| (key.clone(), settled.clone()))
+            .map(|((_, key), row)| (key.clone(), row.settled.clone()))
             .collect()
     }
 

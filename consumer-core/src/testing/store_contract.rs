@@ -129,6 +129,13 @@ macro_rules! store_contract {
             a_large_batch_is_claimed_whole
             claims_given_back_leave_the_others
             outcomes_come_back_with_the_duplicate
+            a_reply_comes_back_byte_for_byte_with_every_duplicate
+            a_reply_commits_with_its_unit_or_not_at_all
+            another_fingerprint_under_a_settled_key_is_a_mismatch
+            fingerprints_of_different_settings_are_not_compared
+            a_mismatch_says_what_became_of_the_first_and_leaves_it
+            each_fingerprint_belongs_to_its_key
+            a_claim_that_is_rolled_back_leaves_no_fingerprint
             attempts_are_durable_and_come_back_with_the_claim
             attempts_of_a_settled_event_are_forgotten
             an_attempt_is_charged_whatever_its_error_says

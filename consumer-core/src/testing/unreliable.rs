@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use self::faults::Faults;
 pub use self::faults::{Call, Fault, Injected, InjectedError};
+use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::store::{Begin, Blame, ConsumerId, Settled, Store, StoreError, Unit, Verdict};
@@ -150,9 +151,9 @@ impl<S: Store> Unit for UnreliableUnit<S> {
     type Connection = S::Connection;
     type Row = S::Row;
 
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError> {
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
         self.faults.call(Call::Claim)?;
-        self.unit.claim(keys).await
+        self.unit.claim(claims).await
     }
 
     fn connection(&mut self) -> &mut S::Connection {

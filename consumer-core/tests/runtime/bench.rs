@@ -148,6 +148,9 @@ pub(crate) fn staged(id: &str, script: &[&str]) -> Message {
     Message::new(json.to_string())
 }
 
+/// What the inbox says of most events.
+pub(crate) const DONE: Settled = Settled::Done { reply: None };
+
 pub(crate) fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())
 }

@@ -74,7 +74,7 @@ async fn a_failed_event_runs_again_and_nothing_of_its_lane_overtakes_it() {
                 );
                 assert!(handler.times("b") >= 3, "{act}");
                 assert_eq!(stats.dead_lettered, 0);
-                assert_settled(&store, "b", Settled::Done);
+                assert_settled(&store, "b", DONE);
                 assert_eq!(
                     store.attempts("test", &key("b")),
                     None,

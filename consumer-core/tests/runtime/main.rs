@@ -10,7 +10,12 @@
 mod bench;
 mod chaos;
 mod failures;
+mod fingerprints;
+mod hostile;
 mod once;
 mod queues;
 mod rebalance;
+mod replies;
 mod stopping;
+mod tempest;
+mod tenants;

@@ -295,3 +295,72 @@ async fn gaps_in_the_offsets_do_not_stall_the_watermark() {
     })
     .await;
 }
+
+/// A partition is lost and comes back to the same process while a unit still runs its first event.
+/// What comes with the new assignment waits in its lane, and not behind that unit: it would lose its
+/// place.
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_comes_back_keeps_its_order_while_a_unit_of_its_former_self_runs() {
+    for first in ["hang", "slow"] {
+        locally(async move {
+            let (log, store, handler) = (
+                MemoryLog::new("t", 1),
+                MemoryStore::new(),
+                Scripted::default(),
+            );
+            log.produce(0, event("e0", &[first, "go"]));
+            for n in 1..5 {
+                log.produce(0, event(&format!("e{n}"), &[]));
+            }
+            let source = log.source();
+            let member = source.member();
+            let consumer = start(
+                Consumer::new("test", source, store.clone(), handler.clone())
+                    .handler_timeout(Duration::from_secs(3)),
+            );
+            until("it runs", || handler.times("e0") == 1).await;
+            log.lose(member, 0);
+            until("it is let go", || log.owner(0).is_none()).await;
+            log.assign(member, 0);
+            until_drained(&log, 1).await;
+            let stats = consumer.stop().await.unwrap();
+            assert_eq!(store.rows("effect"), ["e0", "e1", "e2", "e3", "e4"]);
+            assert_eq!(stats.attempts_charged, 0);
+        })
+        .await;
+    }
+}
+
+/// What follows a unit that has lost its partition is given back when the consumer stops.
+#[tokio::test(start_paused = true)]
+async fn a_partition_lost_during_a_stop_leaves_nothing_behind() {
+    locally(async {
+        let (log, store, handler) = (
+            MemoryLog::new("t", 2),
+            MemoryStore::new(),
+            Scripted::default(),
+        );
+        log.produce(0, event("x", &["slow"]));
+        let source = log.source();
+        let member = source.member();
+        let consumer = start(Consumer::new(
+            "test",
+            source,
+            store.clone(),
+            handler.clone(),
+        ));
+        until("it runs", || handler.times("x") == 1).await;
+        log.produce(1, event("x", &["slow"]));
+        let stats = consumer.stats.clone();
+        until("the repeat waits", || stats.snapshot().in_flight == 2).await;
+        let stopping = consumer.stop();
+        let losing = async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            log.lose(member, 0);
+        };
+        let (stats, ()) = tokio::join!(stopping, losing);
+        assert_eq!(stats.unwrap().applied, 1);
+        assert_once(&store, ["x"]);
+    })
+    .await;
+}

@@ -136,10 +136,13 @@ impl KafkaTopic {
             .committed_offsets(asked, TIMEOUT)
             .context("cannot read the group's offsets")?;
         let consumed = |partition| match committed.find_partition(&self.topic, partition) {
-            Some(found) => match found.offset() {
-                Offset::Offset(offset) => offset,
-                _ => 0,
-            },
+            Some(found) => {
+                if let Offset::Offset(offset) = found.offset() {
+                    offset
+                } else {
+                    0
+                }
+            }
             None => 0,
         };
         let unconsumed = ends

@@ -53,14 +53,17 @@ impl Probe {
         self.entered.lock().unwrap().get(id).copied().unwrap_or(0)
     }
 
+    /// Counts one more time for an event, and tells which it is.
+    pub(crate) fn count(&self, id: &str) -> u32 {
+        let mut entered = self.entered.lock().unwrap();
+        let nth = entered.entry(id.to_owned()).or_default();
+        *nth += 1;
+        *nth
+    }
+
     /// What comes before the effect.
     async fn enter(&self, event: &Event) -> Result<u32, Failure> {
-        let nth = {
-            let mut entered = self.entered.lock().unwrap();
-            let nth = entered.entry(event.event_id.clone()).or_default();
-            *nth += 1;
-            *nth
-        };
+        let nth = self.count(&event.event_id);
         tokio::time::sleep(self.delay + Duration::from_millis(event.delay_ms)).await;
         Ok(nth)
     }

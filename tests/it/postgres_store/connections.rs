@@ -140,7 +140,7 @@ async fn a_read_only_connection_is_an_outage_and_is_closed() {
         .unwrap();
 
     let mut unit = super::begin(store, consumer).await;
-    let error = unit.claim(&[super::key("x")]).await.unwrap_err();
+    let error = unit.claim(&[super::key("x").into()]).await.unwrap_err();
     unit.rollback().await;
 
     assert_eq!(blame(store, &error), Some(Blame::Outage), "{error:?}");

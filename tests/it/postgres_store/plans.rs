@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::{EventKey, Settled, Store, Unit};
+use oneffect_core::{Claim, EventKey, Settled, Store, Unit};
 use oneffect_postgres::{Postgres, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -59,7 +59,8 @@ async fn rows_read_in_sequence_once_full(fixture: &OnPostgres) -> i64 {
     let batch: Vec<EventKey> = (0..100).map(|n| key(&format!("{n}"))).collect();
     let all_statements = async || {
         let mut unit = begin(&store, consumer).await;
-        unit.claim(&batch).await.unwrap();
+        let claims: Vec<Claim> = batch.iter().cloned().map(Claim::new).collect();
+        unit.claim(&claims).await.unwrap();
         unit.unclaim(&batch[..50]).await.unwrap();
         unit.forget_attempts(&batch).await.unwrap();
         let dead: Vec<_> = batch[50..]

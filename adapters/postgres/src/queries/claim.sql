@@ -5,9 +5,10 @@
 -- Sorted, so that overlapping batches wait for one another and not in a circle. The aggregate reads
 -- all of `claimed` before it answers, so lock_timeout holds until the last insert.
 WITH claimed AS (
-    INSERT INTO inbox (consumer, event_id, tenant)
-    SELECT $3, key.event_id, key.tenant
-    FROM unnest($1::bytea[], $2::bytea[]) AS key (event_id, tenant)
+    -- Where no fingerprints are taken their array is null, and unnest fills up with nulls.
+    INSERT INTO inbox (consumer, event_id, tenant, fingerprint)
+    SELECT $3, key.event_id, key.tenant, key.fingerprint
+    FROM unnest($1::bytea[], $2::bytea[], $5::bytea[]) AS key (event_id, tenant, fingerprint)
     ORDER BY key.event_id, key.tenant
     ON CONFLICT (event_id, tenant, consumer) DO NOTHING
     RETURNING event_id, tenant

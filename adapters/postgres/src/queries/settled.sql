@@ -1,7 +1,7 @@
 -- What became of keys that were not claimed. A new statement, so its snapshot sees the winner. The
 -- first condition finds the rows by the index whatever the plan was made for; the second tells
 -- tenants apart.
-SELECT event_id, tenant, outcome, reply
+SELECT event_id, tenant, outcome, fingerprint, reply
 FROM inbox
 WHERE event_id = ANY ($1::bytea[])
   AND consumer = $3

@@ -1,7 +1,7 @@
 -- Claims keys by inserting them. Answers a row for each fresh key, with what is known of its
--- failures. `WHERE true` tells the parser that ON CONFLICT is not part of a join.
-INSERT INTO inbox (consumer, event_id, tenant)
-SELECT ?2, unhex(key.value ->> 0), unhex(key.value ->> 1)
+-- failures. A key without a fingerprint has no third part, which reads as null. `WHERE true` tells the parser that ON CONFLICT is not part of a join.
+INSERT INTO inbox (consumer, event_id, tenant, fingerprint)
+SELECT ?2, unhex(key.value ->> 0), unhex(key.value ->> 1), unhex(key.value ->> 2)
 FROM json_each(?1) AS key
 WHERE true
 ON CONFLICT (event_id, tenant, consumer) DO NOTHING

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::debug_span;
 
-use super::Driver;
+use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
 use crate::consumer::unit::Again;
 use crate::handler::Handler;
@@ -14,6 +15,7 @@ use crate::retry::Pause;
 use crate::source::{Settle, Settlement};
 use crate::stats::Stats;
 use crate::store::Store;
+use crate::telemetry::{BATCH, CONSUMER, SETTLE, SYSTEM, TARGET};
 
 /// How deliveries leave without being settled.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,12 @@ pub(super) enum LetGo {
 impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// A unit has committed: settles what it settled, and sends the rest on.
     pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
+        let system = self.source.system();
+        let span = debug_span!(
+            target: TARGET, SETTLE,
+            { SYSTEM } = system, { CONSUMER } = &*self.name, { BATCH } = taken.items.len()
+        );
+        let _span = span.enter();
         let mut tally = Stats::default();
         let mut acks = Vec::with_capacity(taken.items.len());
         let mut from = 0;
@@ -36,7 +44,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             // Within a lane nothing is settled behind what is not.
             let settled = fates.iter().take_while(|fate| fate.is_settled()).count();
             for (item, fate) in items.iter().zip(fates).take(settled) {
-                self.acknowledge(item, *fate, &mut acks, &mut tally);
+                self.acknowledge(item, fate, &mut acks, &mut tally);
             }
             match fates.get(settled) {
                 Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
@@ -52,33 +60,48 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             stats.duplicates += tally.duplicates;
             stats.rejected += tally.rejected;
             stats.dead_lettered += tally.dead_lettered;
+            stats.mismatches += tally.mismatches;
             stats.late += tally.late;
             stats.in_flight -= tally.settled();
         });
     }
 
-    /// Acknowledges a delivery and those that follow it.
+    /// Acknowledges a delivery and those that follow it. A follower of other content than its first
+    /// has its own claim decide: most likely it is a mismatch.
     fn acknowledge(
         &mut self,
         item: &Arc<Item>,
-        fate: Fate,
+        fate: &Fate,
         acks: &mut Vec<Settlement>,
         tally: &mut Stats,
     ) {
-        let followers = item
-            .key
-            .as_ref()
-            .map(|key| self.keys.leave(key))
-            .unwrap_or_default();
+        let (followers, heir) = match item.followed_by() {
+            Some(key) => self
+                .keys
+                .settle(key, |other| other.fingerprint == item.fingerprint),
+            None => (Vec::new(), None),
+        };
+        if let Some(heir) = heir {
+            self.run_next(heir);
+        }
+        self.replay(item, fate, &followers);
+        let followed = followers.len() as u64;
         match fate {
-            Fate::Applied => tally.applied += 1,
-            Fate::Rejected => tally.rejected += 1,
+            Fate::Applied { .. } => tally.applied += 1,
+            Fate::Rejected { .. } => tally.rejected += 1,
             Fate::DeadLettered => tally.dead_lettered += 1,
-            Fate::Duplicate | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
+            Fate::Duplicate(_) | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
                 tally.duplicates += 1;
             }
+            // What follows it has its content, and is as little a repeat of what was settled.
+            Fate::Mismatched => {
+                tally.dead_lettered += 1 + followed;
+                tally.mismatches += 1 + followed;
+            }
         }
-        tally.duplicates += followers.len() as u64;
+        if *fate != Fate::Mismatched {
+            tally.duplicates += followed;
+        }
         for item in followers.iter().chain([item]) {
             self.flow.remove(item.assignment(), item.bytes);
             if self.assignments.contains_key(&item.assignment()) {
@@ -93,16 +116,36 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         }
     }
 
+    /// Tells the handler of duplicates, before they are acknowledged: a crash in between tells it
+    /// again, and forgets nobody.
+    fn replay(&self, item: &Item, fate: &Fate, followers: &[Arc<Item>]) {
+        if let Fate::Duplicate(settled) = fate {
+            self.shop.replay(item, settled);
+        }
+        if followers.is_empty() {
+            return;
+        }
+        if let Some(settled) = fate.outcome() {
+            for follower in followers {
+                self.shop.replay(follower, &settled);
+            }
+        }
+    }
+
+    /// A follower has become the first of its key.
+    fn run_next(&mut self, heir: Arc<Item>) {
+        if self.stop.is_some() {
+            self.let_go(vec![heir], LetGo::Release(Duration::ZERO));
+        } else {
+            self.lanes.push(heir.lane(), Arc::clone(&heir), heir.bytes);
+        }
+    }
+
     /// The rest of a lane goes on: at once, after a wait in memory, or through the broker.
     fn go_on(&mut self, lane: LaneId, settled: usize, company: Company, wait: Option<Duration>) {
         let wait = wait.filter(|wait| !wait.is_zero());
         let ordered = self.lanes.key(lane).is_none_or(LaneKey::is_ordered);
-        let left = self.lanes.finish(
-            lane,
-            settled,
-            company,
-            wait.map(|wait| Instant::now() + wait),
-        );
+        let left = self.lanes.finish(lane, settled, company, wait.map(later));
         let how = if self.stop.is_some() {
             LetGo::Release(Duration::ZERO)
         } else {
@@ -158,7 +201,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     pub(super) fn let_go(&mut self, items: Vec<Arc<Item>>, how: LetGo) {
         let mut leaving = Vec::new();
         for item in items {
-            if let Ok(key) = &item.key {
+            if let Some(key) = item.followed_by() {
                 match how {
                     LetGo::Release(_) => leaving.extend(self.keys.leave(key)),
                     LetGo::Drop => {

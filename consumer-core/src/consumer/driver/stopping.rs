@@ -1,13 +1,15 @@
 //! The end of assignments, and of the consumer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::settling::LetGo;
-use super::{Driver, RunError};
+use super::{Driver, RunError, later};
 use crate::delivery::AssignmentId;
 use crate::handler::{Handler, error_chain};
 use crate::source::Revocation;
@@ -46,7 +48,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         }
         self.revocations.push(Ending {
             assignments: revocation.assignments.iter().copied().collect(),
-            deadline: Instant::now() + revocation.deadline,
+            deadline: later(revocation.deadline),
             _revocation: revocation,
         });
         self.end_revocations(Instant::now());
@@ -72,8 +74,31 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 self.flow.ended(*id);
             }
             if running {
+                // A stop begins nothing more, so nothing could take its place.
+                if self.stop.is_none() {
+                    self.orphan_what_runs(&ending.assignments);
+                }
                 warn!(target: TARGET, consumer = %self.name, "a revocation's time was up before its units had ended; what they commit is settled by the next owner");
             }
+        }
+    }
+
+    /// What runs on is no longer ours to settle. If the same partition comes back, its events must
+    /// wait in their lane, for the claim, and not behind a unit from before, where they would lose
+    /// their place.
+    fn orphan_what_runs(&mut self, assignments: &BTreeSet<AssignmentId>) {
+        let running = self.running.values().flat_map(|taken| &taken.items);
+        let orphans: BTreeMap<_, _> = running
+            .filter(|item| assignments.contains(&item.assignment()))
+            .map(|item| ((item.assignment(), item.delivery.tag), Arc::clone(item)))
+            .collect();
+        for item in orphans.into_values() {
+            if let Some(key) = item.followed_by()
+                && let Some(heir) = self.keys.promote(key)
+            {
+                self.lanes.push(heir.lane(), Arc::clone(&heir), heir.bytes);
+            }
+            item.orphaned.store(true, Ordering::Relaxed);
         }
     }
 
@@ -82,7 +107,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         info!(target: TARGET, consumer = %self.name, running = self.units.len(), "stopping");
         self.source.stop_receiving();
         self.stop = Some(Stop {
-            deadline: Instant::now() + self.config.drain,
+            deadline: later(self.config.drain),
             aborted: 0,
         });
         for held in self.assignments.values() {

@@ -3,7 +3,9 @@
 use tracing::warn;
 
 use super::progress::log_dead_letter;
+use super::run::FewerVerdicts;
 use super::{Again, Batch, End, Workshop};
+use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::event_key::EventKey;
@@ -47,23 +49,37 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         error: &str,
     ) -> Result<Fate, StoreError> {
         let mut unit = self.store.begin(self.begin(batch)).await?;
-        let keys = std::slice::from_ref(key);
-        match unit.claim(keys).await?.pop() {
+        let claim = Claim::new(key.clone()).with_fingerprint(item.fingerprint);
+        let verdict = unit.claim(std::slice::from_ref(&claim)).await?.pop();
+        let (letter, fate) = match verdict {
             Some(Verdict::Fresh(_)) => {
-                let kind = DeadLetterKind::Exhausted;
-                let letter =
-                    DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error);
-                unit.record(&[(key.clone(), Settled::Dead)]).await?;
-                unit.set_aside(std::slice::from_ref(&letter)).await?;
-                unit.forget_attempts(keys).await?;
-                unit.commit().await?;
-                log_dead_letter(&letter);
-                Ok(Fate::DeadLettered)
+                let (key, kind) = (Some(key.clone()), DeadLetterKind::Exhausted);
+                let letter = DeadLetter::new(&item.delivery, key, kind, attempts, error)
+                    .with_fingerprint(item.fingerprint);
+                unit.record(&[(claim.key.clone(), Settled::Dead)]).await?;
+                unit.forget_attempts(std::slice::from_ref(&claim.key))
+                    .await?;
+                (letter, Fate::DeadLettered)
             }
-            Some(Verdict::Duplicate(_)) | None => {
+            // Another process has settled the key meanwhile.
+            Some(Verdict::Duplicate(settled)) => {
                 unit.rollback().await;
-                Ok(Fate::Duplicate)
+                return Ok(Fate::Duplicate(settled));
             }
-        }
+            Some(Verdict::Mismatch {
+                ours,
+                theirs,
+                settled,
+            }) => {
+                let letter =
+                    DeadLetter::mismatch(&item.delivery, claim.key, ours, theirs, &settled);
+                (letter, Fate::Mismatched)
+            }
+            None => return Err(StoreError::rolled_back(FewerVerdicts)),
+        };
+        unit.set_aside(std::slice::from_ref(&letter)).await?;
+        unit.commit().await?;
+        log_dead_letter(&letter);
+        Ok(fate)
     }
 }

@@ -1,25 +1,33 @@
 //! One handler, one event: lends the unit, and tells what came of it.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
+use bytes::Bytes;
 use futures::FutureExt;
+use tokio::time::error::Elapsed;
 use tracing::warn;
 
 use super::Workshop;
 use super::run::{Savepoints, Trouble};
 use crate::consumer::item::Item;
 use crate::context::{Context, Staged};
+use crate::duplicate::Duplicate;
 use crate::event_key::EventKey;
-use crate::handler::{Handler, Outcome, error_chain};
-use crate::store::{Blame, Prior, Store, Unit};
+use crate::handler::{Handler, Outcome, error_chain, panic_message};
+use crate::reply::Unstorable;
+use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit};
 use crate::telemetry::TARGET;
 
 /// What a handler left behind.
 pub(super) enum Handled {
-    Applied,
+    Applied(Option<Bytes>),
     Rejected(Box<str>),
-    Failed { error: String, blame: Blame },
+    /// Its reply cannot be stored, and no retry mends that.
+    Unstorable(Unstorable),
+    Failed {
+        error: String,
+        blame: Blame,
+    },
     TimedOut,
 }
 
@@ -46,9 +54,17 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             savepoint: savepoints == Savepoints::Around,
             took_db: false,
             spoilt: None,
+            unwritten: None,
         };
-        let handling =
-            tokio::time::timeout(self.handler_timeout, self.handler.handle(&mut cx, event));
+        // All of the user's code is in here: what comes before the handler's future, and its error's
+        // own words.
+        let handling = async {
+            let handled = self.handler.handle(&mut cx, event);
+            let handled = tokio::time::timeout(self.handler_timeout, handled).await?;
+            Ok::<_, Elapsed>(
+                handled.map_err(|failure| (self.blame(failure.error()), failure.chain())),
+            )
+        };
         // The context is not looked at after a panic but for its flags, and what the handler holds
         // across it is the user's own.
         let result = AssertUnwindSafe(handling).catch_unwind().await;
@@ -60,20 +76,33 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             return Err(error.into());
         }
         let handled = match result {
-            Ok(Ok(Ok(Outcome::Done))) if has_savepoint => match unit.release_savepoint().await {
-                Ok(()) => Handled::Applied,
-                // The handler swallowed the error of a statement.
-                Err(error) => Handled::Failed {
-                    blame: self.blame(&error),
-                    error: error_chain(&error),
-                },
+            Ok(Ok(Ok(Outcome::Done { .. }))) if cx.unwritten.is_some() => Handled::Failed {
+                blame: Blame::Event,
+                error: cx.unwritten.unwrap_or_default(),
             },
-            Ok(Ok(Ok(Outcome::Done))) => Handled::Applied,
+            Ok(Ok(Ok(Outcome::Done { reply }))) => {
+                match reply
+                    .map(|reply| reply.within(self.reply_limit))
+                    .transpose()
+                {
+                    // The savepoint stays: all is undone to it.
+                    Err(unstorable) => Handled::Unstorable(unstorable),
+                    Ok(reply) if has_savepoint => match unit.release_savepoint().await {
+                        Ok(()) => Handled::Applied(reply),
+                        Err(error @ StoreError::HandlerEndedTransaction) => {
+                            return Err(error.into());
+                        }
+                        // The handler swallowed the error of a statement.
+                        Err(error) => Handled::Failed {
+                            blame: self.blame(&error),
+                            error: error_chain(&error),
+                        },
+                    },
+                    Ok(reply) => Handled::Applied(reply),
+                }
+            }
             Ok(Ok(Ok(Outcome::Rejected { reason }))) => Handled::Rejected(reason),
-            Ok(Ok(Err(failure))) => Handled::Failed {
-                blame: self.blame(failure.error()),
-                error: failure.chain(),
-            },
+            Ok(Ok(Err((blame, error)))) => Handled::Failed { error, blame },
             Ok(Err(_elapsed)) => {
                 warn!(target: TARGET, event = %key, timeout = ?self.handler_timeout, "a handler took too long");
                 Handled::TimedOut
@@ -91,8 +120,20 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
     }
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    (panic.downcast_ref::<&str>().copied())
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
+impl<S: Store, H: Handler<S>> Workshop<S, H> {
+    /// Tells the handler of a duplicate.
+    pub(in crate::consumer) fn replay(&self, item: &Item, settled: &Settled) {
+        let Ok(event_key) = &item.key else {
+            return;
+        };
+        let duplicate = Duplicate {
+            event_key,
+            delivery: &item.delivery,
+        };
+        let told = AssertUnwindSafe(|| self.handler.on_duplicate(&duplicate, settled));
+        if let Err(panic) = std::panic::catch_unwind(told) {
+            let message = panic_message(&*panic);
+            warn!(target: TARGET, event = %event_key, message, "a handler panicked when it was told of a duplicate, which is acknowledged all the same");
+        }
+    }
 }

@@ -75,13 +75,21 @@ impl<R: Send> Progress<R> {
         error: &str,
     ) {
         self.dirty = true;
-        let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error);
+        let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error)
+            .with_fingerprint(item.fingerprint);
         log_dead_letter(&letter);
         self.letters.push(letter);
         if let Some(key) = key {
             self.outcomes.push((key.clone(), Settled::Dead));
             self.forget(key, attempts);
         }
+    }
+
+    /// Sets aside what has another event's key. That event's inbox row stays as it is.
+    pub(super) fn set_aside_mismatch(&mut self, letter: DeadLetter) {
+        self.dirty = true;
+        log_dead_letter(&letter);
+        self.letters.push(letter);
     }
 
     /// A settled event's retry row goes with it; most have none.

@@ -7,13 +7,14 @@ use tracing::{Instrument, debug, debug_span};
 use super::handle::Handled;
 use super::progress::Progress;
 use super::{Batch, Workshop};
+use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
-use crate::dead_letter::DeadLetterKind;
-use crate::decode::Decode;
+use crate::dead_letter::{DeadLetter, DeadLetterKind};
+use crate::decode::decode;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, error_chain};
 use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit, Verdict};
-use crate::telemetry::{PROCESS, TARGET};
+use crate::telemetry::{BATCH, PROCESS, TARGET};
 
 /// Whether handlers run in savepoints, so that one can be undone without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         batch: &Batch,
         savepoints: Savepoints,
     ) -> Result<Vec<Fate>, Trouble> {
-        let span = debug_span!(target: TARGET, PROCESS, events = batch.items.len(), ?savepoints);
+        let span = debug_span!(target: TARGET, PROCESS, { BATCH } = batch.items.len(), ?savepoints);
         async {
             let mut unit = self.store.begin(self.begin(batch)).await?;
             let mut progress = Progress::new(batch);
@@ -103,13 +104,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         savepoints: Savepoints,
         progress: &mut Progress<S::Row>,
     ) -> Result<(), Trouble> {
-        let keys: Vec<EventKey> = (batch.items.iter())
-            .filter_map(|item| item.key.as_ref().ok().cloned())
+        let claims: Vec<Claim> = (batch.items.iter())
+            .filter_map(|item| item.claim())
             .collect();
-        let verdicts = if keys.is_empty() {
+        let verdicts = if claims.is_empty() {
             Vec::new()
         } else {
-            unit.claim(&keys).await?
+            unit.claim(&claims).await?
         };
         let mut verdicts = verdicts.into_iter();
         for (at, item) in batch.items.iter().enumerate() {
@@ -168,17 +169,35 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             .await?;
         let alone = batch.items.len() == 1;
         match handled {
-            Handled::Applied => {
+            Handled::Applied(reply) => {
                 progress.forget(key, prior.attempts);
-                Ok(Fate::Applied)
+                if reply.is_some() {
+                    let reply = reply.clone();
+                    progress
+                        .outcomes
+                        .push((key.clone(), Settled::Done { reply }));
+                }
+                Ok(Fate::Applied { reply })
+            }
+            Handled::Unstorable(unstorable) => {
+                progress.undo(unit, mark, took_db, savepoints).await?;
+                progress.set_aside(
+                    item,
+                    Some(key),
+                    DeadLetterKind::ReplyTooLarge,
+                    prior.attempts,
+                    &error_chain(&unstorable),
+                );
+                Ok(Fate::DeadLettered)
             }
             Handled::Rejected(reason) => {
                 progress.undo(unit, mark, took_db, savepoints).await?;
                 progress.forget(key, prior.attempts);
-                progress
-                    .outcomes
-                    .push((key.clone(), Settled::Rejected { reason }));
-                Ok(Fate::Rejected)
+                let settled = Settled::Rejected {
+                    reason: reason.clone(),
+                };
+                progress.outcomes.push((key.clone(), settled));
+                Ok(Fate::Rejected { reason })
             }
             // Nobody's fault, and so not charged. What is away may be another database than ours:
             // in company the event is taken out like any other that fails, so that its neighbours
@@ -228,12 +247,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Some(Verdict::Fresh(prior)) => prior,
             // The broker counts by position, so behind a failed event of its lane even a duplicate
             // waits; it is settled as soon as its turn comes.
-            Some(Verdict::Duplicate(_)) if blocked => return Ok(Judged::Known(Fate::NotBegun)),
-            Some(Verdict::Duplicate(_)) => return Ok(Judged::Known(Fate::Duplicate)),
-            None => {
-                let error = "the store answered fewer verdicts than it was asked for";
-                return Err(StoreError::rolled_back(error).into());
+            Some(Verdict::Duplicate(_) | Verdict::Mismatch { .. }) if blocked => {
+                return Ok(Judged::Known(Fate::NotBegun));
             }
+            Some(Verdict::Duplicate(settled)) => {
+                return Ok(Judged::Known(Fate::Duplicate(settled)));
+            }
+            Some(Verdict::Mismatch {
+                ours,
+                theirs,
+                settled,
+            }) => {
+                let (delivery, key) = (&item.delivery, key.clone());
+                let letter = DeadLetter::mismatch(delivery, key, ours, theirs, &settled);
+                progress.set_aside_mismatch(letter);
+                return Ok(Judged::Known(Fate::Mismatched));
+            }
+            None => return Err(StoreError::rolled_back(FewerVerdicts).into()),
         };
         progress.dirty = true;
         progress.prior = prior.attempts;
@@ -255,7 +285,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             progress.unclaim.push(key.clone());
             return Ok(Judged::Known(Fate::Held { wait: prior.wait }));
         }
-        match H::Event::decode(&item.delivery) {
+        match decode::<H::Event>(&item.delivery) {
             Ok(event) => Ok(Judged::Handle { key, prior, event }),
             Err(error) => {
                 let error = format!("the payload does not decode\n{}", error_chain(&*error));
@@ -271,6 +301,11 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         }
     }
 }
+
+/// A store that breaks its contract.
+#[derive(Debug, thiserror::Error)]
+#[error("the store answered fewer verdicts than it was asked for")]
+pub(super) struct FewerVerdicts;
 
 /// A handler's failure that the store knows as nobody's fault, on its way to where that matters.
 #[derive(Debug, thiserror::Error)]

@@ -223,9 +223,11 @@ impl MemoryConnection {
     /// Panics unless this transaction has claimed the key and has not given it back. A real store
     /// would quietly change nothing.
     pub(super) fn expect_claimed(&self, key: &EventKey) {
-        let last = self.writes.iter().rfind(
-            |write| matches!(write, Write::Claim(other) | Write::Unclaim(other) if other == key),
-        );
+        let last = self.writes.iter().rfind(|write| match write {
+            Write::Claim(claim) => claim.key == *key,
+            Write::Unclaim(other) => other == key,
+            Write::Outcome(..) | Write::Row(_) | Write::Letter(_) | Write::Forget(_) => false,
+        });
         let holds = matches!(last, Some(Write::Claim(_)));
         assert!(holds || self.ended, "{key} is not claimed by this unit");
     }

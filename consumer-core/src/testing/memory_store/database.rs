@@ -9,8 +9,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::MemoryRow;
 use super::error::MemoryError;
+use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
+use crate::fingerprint::Fingerprint16;
 use crate::store::{ConsumerId, Prior, Settled};
 
 /// Everything that the clones of a store share.
@@ -24,7 +26,7 @@ pub(super) struct Database {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) consumers: BTreeMap<String, ConsumerId>,
-    pub(super) inbox: BTreeMap<(ConsumerId, EventKey), Settled>,
+    pub(super) inbox: BTreeMap<(ConsumerId, EventKey), InboxRow>,
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
     pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), (DeadLetter, u32)>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
@@ -71,12 +73,19 @@ impl From<MemoryError> for NotLocked {
 /// What a transaction writes when it commits.
 #[derive(Clone, Debug)]
 pub(super) enum Write {
-    Claim(EventKey),
+    Claim(Claim),
     Unclaim(EventKey),
     Outcome(EventKey, Settled),
     Row(MemoryRow),
-    Letter(DeadLetter),
+    Letter(Box<DeadLetter>),
     Forget(EventKey),
+}
+
+/// What the inbox holds beside the key.
+#[derive(Clone, Debug)]
+pub(super) struct InboxRow {
+    pub(super) settled: Settled,
+    pub(super) fingerprint: Option<Fingerprint16>,
 }
 
 #[derive(Debug)]
@@ -227,21 +236,28 @@ impl State {
 
     pub(super) fn apply(&mut self, consumer: ConsumerId, write: Write) {
         match write {
-            Write::Claim(key) => {
-                self.inbox.insert((consumer, key), Settled::Done);
+            Write::Claim(Claim { key, fingerprint }) => {
+                let settled = Settled::Done { reply: None };
+                let row = InboxRow {
+                    settled,
+                    fingerprint,
+                };
+                self.inbox.insert((consumer, key), row);
             }
             Write::Unclaim(key) => {
                 self.inbox.remove(&(consumer, key));
             }
             Write::Outcome(key, settled) => {
-                self.inbox.insert((consumer, key), settled);
+                if let Some(row) = self.inbox.get_mut(&(consumer, key)) {
+                    row.settled = settled;
+                }
             }
             Write::Row(row) => self.tables.entry(row.table).or_default().push(row.text),
             Write::Letter(letter) => {
                 let known = self.dead_letters.entry((consumer, letter.source_key));
                 known
                     .and_modify(|(_, times)| *times += 1)
-                    .or_insert((letter, 1));
+                    .or_insert((*letter, 1));
             }
             Write::Forget(key) => {
                 self.retries.remove(&(consumer, key));

@@ -5,11 +5,19 @@ use std::task::Poll;
 use tokio::time::Instant;
 
 use super::*;
+use crate::claim::Claim;
 use crate::event_key::EventId;
+use crate::fingerprint::Fingerprint;
 use crate::store::{Unit, Verdict};
+
+const DONE: Settled = Settled::Done { reply: None };
 
 fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())
+}
+
+fn claim(id: &str) -> Claim {
+    Claim::new(key(id))
 }
 
 async fn begin(store: &MemoryStore) -> MemoryUnit {
@@ -21,7 +29,7 @@ async fn begin(store: &MemoryStore) -> MemoryUnit {
 async fn an_outage_ends_open_units_without_a_trace() {
     let store = MemoryStore::new();
     let mut unit = begin(&store).await;
-    unit.claim(&[key("a")]).await.unwrap();
+    unit.claim(&[claim("a")]).await.unwrap();
     unit.connection().append("entries", "a").await.unwrap();
 
     store.set_down(true);
@@ -35,7 +43,7 @@ async fn an_outage_ends_open_units_without_a_trace() {
     assert!(unit.commit().await.is_err());
     assert_eq!(store.rows("entries"), [""; 0]);
     assert!(matches!(
-        begin(&store).await.claim(&[key("a")]).await.as_deref(),
+        begin(&store).await.claim(&[claim("a")]).await.as_deref(),
         Ok([Verdict::Fresh(_)])
     ));
     assert_eq!(store.open_units(), 0);
@@ -45,11 +53,11 @@ async fn an_outage_ends_open_units_without_a_trace() {
 async fn a_claim_waits_as_long_as_it_was_told_to() {
     let store = MemoryStore::new();
     let mut holder = begin(&store).await;
-    holder.claim(&[key("a")]).await.unwrap();
+    holder.claim(&[claim("a")]).await.unwrap();
     let mut rival = begin(&store).await;
 
     let begun = Instant::now();
-    let verdict = rival.claim(&[key("a")]).await;
+    let verdict = rival.claim(&[claim("a")]).await;
 
     assert!(matches!(verdict, Err(StoreError::Busy)));
     // The clock is paused: nothing but the wait moves it. Timers have a grain of 1 ms.
@@ -117,7 +125,7 @@ async fn a_unique_row_is_refused_while_an_equal_one_stays() {
 async fn an_aborted_transaction_does_not_commit() {
     let store = MemoryStore::new();
     let mut unit = begin(&store).await;
-    unit.claim(&[key("a")]).await.unwrap();
+    unit.claim(&[claim("a")]).await.unwrap();
     unit.connection().append("entries", "before").await.unwrap();
     let bad_value = MemoryError::BadValue("a swallowed error".into());
     let _ = unit.connection().fail(bad_value).await;
@@ -135,7 +143,7 @@ async fn an_aborted_transaction_does_not_commit() {
 async fn a_handler_that_commits_is_found_out() {
     let store = MemoryStore::new();
     let mut unit = begin(&store).await;
-    unit.claim(&[key("a")]).await.unwrap();
+    unit.claim(&[claim("a")]).await.unwrap();
     unit.connection().end_with_commit().await.unwrap();
     unit.connection().append("entries", "after").await.unwrap();
 
@@ -145,7 +153,7 @@ async fn a_handler_that_commits_is_found_out() {
         committed,
         Err(StoreError::HandlerEndedTransaction)
     ));
-    assert_eq!(store.outcome("ledger", &key("a")), Some(Settled::Done));
+    assert_eq!(store.outcome("ledger", &key("a")), Some(DONE));
     assert_eq!(store.rows("entries"), ["after"]);
 }
 
@@ -156,9 +164,9 @@ async fn a_rival_waits_and_is_fresh_when_the_first_gives_way() {
         for unclaims in [true, false] {
             let store = MemoryStore::new();
             let (mut first, mut rival) = (begin(&store).await, begin(&store).await);
-            first.claim(&[key("a"), key("b")]).await.unwrap();
+            first.claim(&[claim("a"), claim("b")]).await.unwrap();
 
-            let both = [key("b"), key("a")];
+            let both = [claim("b"), claim("a")];
             let end_first = async {
                 if unclaims {
                     first.unclaim(&[key("a")]).await.unwrap();
@@ -173,12 +181,12 @@ async fn a_rival_waits_and_is_fresh_when_the_first_gives_way() {
 
             let fresh = || Verdict::Fresh(Prior::default());
             let b = if commits {
-                Verdict::Duplicate(Settled::Done)
+                Verdict::Duplicate(DONE)
             } else {
                 fresh()
             };
             let a = if commits && !unclaims {
-                Verdict::Duplicate(Settled::Done)
+                Verdict::Duplicate(DONE)
             } else {
                 fresh()
             };
@@ -188,6 +196,34 @@ async fn a_rival_waits_and_is_fresh_when_the_first_gives_way() {
                 "commits: {commits}, unclaims: {unclaims}"
             );
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_leaves_the_row_as_it_was() {
+    let of = |content: &'static str, setting: Fingerprint| {
+        claim("a").with_fingerprint(setting.of(Some(content.as_bytes())))
+    };
+    let store = MemoryStore::new();
+    let first = of("one", Fingerprint::Payload);
+    let mut unit = begin(&store).await;
+    unit.claim(std::slice::from_ref(&first)).await.unwrap();
+    unit.commit().await.unwrap();
+
+    for other in [
+        of("other", Fingerprint::Payload),
+        of("one", Fingerprint::Payload),
+        of("other", Fingerprint::CanonicalJson),
+        of("other", Fingerprint::Off),
+    ] {
+        let mut unit = begin(&store).await;
+        let verdicts = unit.claim(std::slice::from_ref(&other)).await.unwrap();
+        unit.commit().await.unwrap();
+
+        let expected = other.verdict_on(DONE, first.fingerprint);
+        assert_eq!(verdicts, [expected]);
+        let stored = store.fingerprint("ledger", &key("a"));
+        assert_eq!(stored, first.fingerprint);
     }
 }
 
@@ -201,7 +237,7 @@ async fn a_unit_dropped_anywhere_leaves_all_or_nothing() {
             .await
             .unwrap();
         let mut unit = begin(store).await;
-        unit.claim(&[key("a"), key("b")]).await.unwrap();
+        unit.claim(&[claim("a"), claim("b")]).await.unwrap();
         unit.write(vec![MemoryRow::new("entries", "staged")])
             .await
             .unwrap();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::connection::{MemoryConnection, MemoryRow};
-use super::database::{Lock, NotLocked, Retry, Write};
+use super::database::{InboxRow, Lock, NotLocked, Retry, Write};
+use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::store::{Settled, StoreError, Unit, Verdict};
@@ -25,7 +26,8 @@ impl MemoryUnit {
         }
     }
 
-    async fn claim_one(&mut self, key: &EventKey) -> Result<Verdict, StoreError> {
+    async fn claim_one(&mut self, claim: &Claim) -> Result<Verdict, StoreError> {
+        let key = &claim.key;
         let connection = &mut self.connection;
         let lock = Lock::Key(connection.consumer(), key.clone());
         let locked =
@@ -38,7 +40,7 @@ impl MemoryUnit {
             Err(NotLocked::Failed(error)) => return Err(error.into()),
         }
         let row = (connection.consumer(), key.clone());
-        let (settled, prior) = {
+        let (inbox_row, prior) = {
             let state = connection.database.state();
             let prior = state
                 .retries
@@ -47,11 +49,15 @@ impl MemoryUnit {
                 .unwrap_or_default();
             (state.inbox.get(&row).cloned(), prior)
         };
-        if let Some(settled) = settled {
+        if let Some(InboxRow {
+            settled,
+            fingerprint,
+        }) = inbox_row
+        {
             connection.database.unlock(connection.transaction, &lock);
-            return Ok(Verdict::Duplicate(settled));
+            return Ok(claim.verdict_on(settled, fingerprint));
         }
-        connection.write([Write::Claim(key.clone())]);
+        connection.write([Write::Claim(claim.clone())]);
         Ok(Verdict::Fresh(prior))
     }
 }
@@ -61,20 +67,20 @@ impl Unit for MemoryUnit {
     type Connection = MemoryConnection;
     type Row = MemoryRow;
 
-    async fn claim(&mut self, keys: &[EventKey]) -> Result<Vec<Verdict>, StoreError> {
+    async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
         self.connection.round_trip().await?;
-        let mut order: Vec<usize> = (0..keys.len()).collect();
+        let mut order: Vec<usize> = (0..claims.len()).collect();
         // Everybody takes keys in the same order, so that nobody waits in a circle.
-        order.sort_by_key(|&place| &keys[place]);
+        order.sort_by_key(|&place| &claims[place].key);
         for pair in order.windows(2) {
             assert_ne!(
-                keys[pair[0]], keys[pair[1]],
+                claims[pair[0]].key, claims[pair[1]].key,
                 "a key was claimed twice in one batch"
             );
         }
-        let mut verdicts = Vec::with_capacity(keys.len());
+        let mut verdicts = Vec::with_capacity(claims.len());
         for place in order {
-            verdicts.push((place, self.claim_one(&keys[place]).await?));
+            verdicts.push((place, self.claim_one(&claims[place]).await?));
         }
         verdicts.sort_by_key(|(place, _)| *place);
         Ok(verdicts.into_iter().map(|(_, verdict)| verdict).collect())
@@ -124,7 +130,7 @@ impl Unit for MemoryUnit {
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
         self.connection
-            .write(letters.iter().cloned().map(Write::Letter));
+            .write(letters.iter().cloned().map(Box::new).map(Write::Letter));
         Ok(())
     }
 

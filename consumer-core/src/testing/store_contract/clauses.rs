@@ -6,10 +6,12 @@
     reason = "panicking is how a clause says that it is broken"
 )]
 
+mod fingerprints;
 mod letters;
 mod rivals;
 mod units;
 
+pub use fingerprints::*;
 pub use letters::*;
 pub use rivals::*;
 pub use units::*;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::Fixture;
+use crate::claim::Claim;
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::delivery::{AssignmentId, Delivery, Headers, Position};
 use crate::event_key::{EventId, EventKey};
@@ -52,7 +53,10 @@ impl<F: Fixture> Bench<F> {
     /// Claims in a unit that is rolled back: what the world looks like.
     pub(super) async fn look(&self, keys: &[EventKey]) -> Vec<Verdict> {
         let mut unit = self.begin().await;
-        let verdicts = unit.claim(keys).await.expect("a claim is answered");
+        let verdicts = unit
+            .claim(&claims(keys))
+            .await
+            .expect("a claim is answered");
         unit.rollback().await;
         verdicts
     }
@@ -65,7 +69,9 @@ impl<F: Fixture> Bench<F> {
     pub(super) async fn settle(&self, keys: &[EventKey]) {
         let mut unit = self.begin().await;
         assert_eq!(
-            unit.claim(keys).await.expect("a claim is answered"),
+            unit.claim(&claims(keys))
+                .await
+                .expect("a claim is answered"),
             fresh(keys.len())
         );
         for key in keys {
@@ -102,11 +108,19 @@ pub(super) fn keys(numbers: std::ops::Range<usize>) -> Vec<EventKey> {
         .collect()
 }
 
+/// Claims without fingerprints.
+pub(super) fn claims(keys: &[EventKey]) -> Vec<Claim> {
+    keys.iter().cloned().map(Claim::new).collect()
+}
+
 pub(super) fn fresh(how_many: usize) -> Vec<Verdict> {
     vec![Verdict::Fresh(Prior::default()); how_many]
 }
 
-pub(super) const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done);
+/// The outcome of most events.
+pub(super) const DONE: Settled = Settled::Done { reply: None };
+
+pub(super) const DUPLICATE: Verdict = Verdict::Duplicate(DONE);
 
 pub(super) fn delivery(offset: i64, payload: Option<&'static [u8]>) -> Delivery {
     let position = Position::Log {

@@ -12,7 +12,7 @@ fn key(id: &str) -> EventKey {
 async fn run(store: &Unreliable<MemoryStore>) -> Result<(), StoreError> {
     let consumer = store.open("ledger").await?;
     let mut unit = store.begin(Begin::new(consumer)).await?;
-    if let [Verdict::Fresh(_)] = unit.claim(&[key("a")]).await?.as_slice() {
+    if let [Verdict::Fresh(_)] = unit.claim(&[key("a").into()]).await?.as_slice() {
         unit.connection()
             .append("entries", "a")
             .await

@@ -8,7 +8,7 @@ use super::bench;
 use crate::store::{Begin, Prior, Store, StoreError, Unit, Verdict};
 use crate::testing::store_contract::Fixture;
 use crate::testing::store_contract::support::{
-    Bench, DUPLICATE, UnitOf, fresh, key, keys, let_the_rival_wait,
+    Bench, DUPLICATE, UnitOf, claims, fresh, key, keys, let_the_rival_wait,
 };
 
 /// A claim of the only key, in a unit of its own that is rolled back then.
@@ -18,7 +18,10 @@ async fn loser<F: Fixture>(bench: &Bench<F>) -> Verdict {
 
 async fn winner<F: Fixture>(bench: &Bench<F>) -> UnitOf<F> {
     let mut unit = bench.begin().await;
-    assert_eq!(unit.claim(&[key("x")]).await.expect("claimed"), fresh(1));
+    assert_eq!(
+        unit.claim(&claims(&[key("x")])).await.expect("claimed"),
+        fresh(1)
+    );
     unit
 }
 
@@ -98,7 +101,7 @@ pub async fn a_key_that_is_held_for_too_long_is_busy<F: Fixture>() {
     let mut begin = Begin::new(bench.consumer);
     begin.claim_wait = Duration::from_millis(20);
     let mut rival = bench.store.begin(begin).await.expect("a unit begins");
-    let busy = rival.claim(&[key("w"), key("x")]).await;
+    let busy = rival.claim(&claims(&[key("w"), key("x")])).await;
     rival.rollback().await;
 
     assert!(matches!(busy, Err(StoreError::Busy)), "{busy:?}");
@@ -120,7 +123,7 @@ pub async fn overlapping_batches_in_opposite_order_do_not_deadlock<F: Fixture>()
 
         let run = async |batch: Vec<_>| {
             let mut unit = bench.begin().await;
-            let verdicts = unit.claim(&batch).await.expect("no deadlock");
+            let verdicts = unit.claim(&claims(&batch)).await.expect("no deadlock");
             unit.commit().await.expect("the unit commits");
             let fresh = verdicts.iter().filter(|verdict| **verdict != DUPLICATE);
             fresh.count()
