@@ -3,6 +3,7 @@
 mod config;
 mod driver;
 mod item;
+mod opening;
 mod run_error;
 mod unit;
 
@@ -164,7 +165,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self.stats.clone()
     }
 
-    /// Runs until `shutdown` completes, then finishes the units that run, gives everything else
+    /// Opens store and source, and runs until `shutdown` completes, then finishes the units that run, gives everything else
     /// back to the broker, and returns the final numbers.
     ///
     /// # Errors
@@ -177,7 +178,12 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// the broker delivers again. Prefer `shutdown`.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
         self.config.validate().map_err(RunError::Config)?;
-        let consumer = self.store.open(&self.name).await.map_err(RunError::Store)?;
+        let mut shutdown = std::pin::pin!(shutdown);
+        let consumer = tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(self.stats.snapshot()),
+            consumer = opening::open(&self.store, &self.name) => consumer.map_err(RunError::Store)?,
+        };
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);

@@ -206,6 +206,12 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("(no message)")
 }
 
+/// An error and its causes in one line: how the errors of this crate print as `{:?}`, since that is
+/// what a `main` that returns one shows.
+pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
+    error_chain(error).replace('\n', ": ")
+}
+
 /// The future that a closure given to [`handler_fn`] returns.
 pub type HandlerFuture<'f> = Pin<Box<dyn Future<Output = HandlerResult> + Send + 'f>>;
 

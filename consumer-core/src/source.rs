@@ -1,6 +1,7 @@
 //! The seam to brokers: who hands out deliveries, and takes back what became of them.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use crate::delivery::{AssignmentId, Delivery};
+use crate::handler::one_line;
 
 /// Hands out deliveries and takes back settlements.
 ///
@@ -154,7 +156,7 @@ pub enum Settle {
 }
 
 /// Why a source cannot go on.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// A person must change something; the message says what and where.
@@ -207,5 +209,12 @@ impl SourceError {
             *cause = Some(error.into());
         }
         self
+    }
+}
+
+/// The error and its causes, as a person reads them.
+impl fmt::Debug for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(self))
     }
 }

@@ -11,6 +11,7 @@ use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
+use crate::handler::one_line;
 
 /// A database that holds the inbox beside the user's own tables.
 ///
@@ -221,7 +222,7 @@ pub enum Blame {
 }
 
 /// What went wrong, by what the caller does next.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Another unit holds a key of the batch. Split the batch, or come back later.
@@ -268,5 +269,12 @@ impl StoreError {
     /// A failure after the commit was sent.
     pub fn indeterminate(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Indeterminate(error.into())
+    }
+}
+
+/// The error and its causes, as a person reads them.
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(self))
     }
 }

@@ -1,4 +1,4 @@
-//! oneffect's store on PostgreSQL 14 or later, through [`sqlx`].
+//! oneffect's store on PostgreSQL 15 or later, through [`sqlx`].
 //!
 //! The inbox lives beside the user's own tables, and a handler is lent the very transaction that
 //! holds its event's key: effect and key commit together or not at all.
@@ -16,7 +16,8 @@
 //! # What it asks of the database
 //! - The schema that [`Postgres::migrate`] makes; it never runs by itself.
 //! - `synchronous_commit` not `off`, and a database in UTF-8.
-//! - Behind a pooler that hands out connections by transaction: [`Statements::Unnamed`].
+//! - A direct connection: not one through a pooler that hands connections out by transaction.
+//!   [`Statements::Unnamed`] is meant for those, and is not proven yet.
 //!
 //! # Features
 //! | feature | |

@@ -1,13 +1,15 @@
 //! Why a consumer ended otherwise than asked.
 
+use std::fmt;
 use std::process::ExitCode;
 
+use crate::handler::one_line;
 use crate::source::SourceError;
 use crate::store::StoreError;
 
 /// Why a consumer did not start, or did not end in good order. Nothing is lost or doubled by any
 /// of these.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// An option that cannot work.
@@ -46,5 +48,12 @@ impl RunError {
             }
             Self::Source(_) | Self::Store(_) => ExitCode::FAILURE,
         }
+    }
+}
+
+/// The error and its causes, as a person reads them.
+impl fmt::Debug for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(self))
     }
 }

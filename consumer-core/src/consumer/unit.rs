@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
+use super::opening::blame;
 use crate::caution::Caution;
 use crate::handler::{Handler, error_chain};
 use crate::retry::RetrySchedule;
@@ -197,19 +198,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         }
     }
 
-    /// Whose fault an error is: the first in its chain that the store knows decides.
+    /// Whose fault an error is.
     fn blame(&self, error: &(dyn std::error::Error + 'static)) -> Blame {
-        let mut link = Some(error);
-        while let Some(error) = link {
-            if let Some(NobodysFault(blame, _)) = error.downcast_ref() {
-                return *blame;
-            }
-            if let Some(blame) = self.store.blame(error) {
-                return blame;
-            }
-            link = error.source();
+        let cause = error.source().unwrap_or(error);
+        if let Some(NobodysFault(blame, _)) = cause.downcast_ref() {
+            return *blame;
         }
-        Blame::Event
+        blame(&self.store, error)
     }
 
     fn begin(&self, batch: &Batch) -> Begin {

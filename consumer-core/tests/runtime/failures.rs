@@ -380,3 +380,39 @@ async fn a_handler_that_gives_up_when_told_to_stop_is_not_charged() {
     })
     .await;
 }
+
+/// A database that is busy or away for a moment does not keep a consumer from starting.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_at_the_start_is_waited_for_and_not_for_ever() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        log.produce(0, event("x", &[]));
+        store.set_down(true);
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            Scripted::default(),
+        ));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        store.set_down(false);
+        until_drained(&log, 1).await;
+        consumer.stop().await.unwrap();
+        assert_once(&store, ["x"]);
+
+        store.set_down(true);
+        let consumer = start(Consumer::new(
+            "test",
+            log.source(),
+            store.clone(),
+            Scripted::default(),
+        ));
+        let error = consumer.ended().await.unwrap_err();
+        assert!(matches!(error, RunError::Store(_)));
+        assert!(
+            format!("{error:?}").starts_with("the store cannot be used: "),
+            "{error:?}"
+        );
+    })
+    .await;
+}
