@@ -3,7 +3,7 @@
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
 
-use crate::handler::Entries;
+use crate::entry::Entries;
 use crate::stream::{Produced, Record};
 
 /// A database with the inbox and the ledger in it.

@@ -34,13 +34,13 @@ pub(crate) struct Crew {
     /// dies.
     crash: Vec<mpsc::Sender<Duration>>,
     stop: CancellationToken,
-    numbers: mpsc::UnboundedReceiver<StatsHandle>,
-    /// Of all consumers there ever were; the numbers of a crashed one stay.
-    known: Vec<StatsHandle>,
+    numbers: mpsc::UnboundedReceiver<(usize, StatsHandle)>,
+    /// Of all consumers there ever were, and whose place they took; the numbers of a crashed one stay.
+    known: Vec<(usize, StatsHandle)>,
 }
 
 impl Crew {
-    pub(crate) fn start<Br: Broker, B: Books>(size: u64, recipe: &Recipe<Br, B>) -> Self {
+    pub(crate) fn start<Br: Broker, B: Books>(size: usize, recipe: &Recipe<Br, B>) -> Self {
         let (tell_numbers, numbers) = mpsc::unbounded_channel();
         let mut crew = Self {
             members: JoinSet::new(),
@@ -49,10 +49,11 @@ impl Crew {
             numbers,
             known: Vec::new(),
         };
-        for _ in 0..size {
+        for place in 0..size {
             let (crash, crashes) = mpsc::channel(1);
             crew.crash.push(crash);
             let member = Member {
+                place,
                 recipe: recipe.clone(),
                 crashes,
                 stop: crew.stop.clone(),
@@ -63,9 +64,17 @@ impl Crew {
         crew
     }
 
-    /// Crashes a member. Does nothing while it still recovers from the last time.
+    /// Crashes a member.
     pub(crate) fn crash(&self, member: usize, after: Duration) {
         let _ = self.crash[member % self.crash.len()].try_send(after);
+    }
+
+    /// Whether all members take part in their group.
+    pub(crate) fn is_complete(&mut self) -> bool {
+        self.look();
+        let newest = |place| self.known.iter().rfind(|(whose, _)| *whose == place);
+        (0..self.crash.len())
+            .all(|place| newest(place).is_some_and(|(_, numbers)| numbers.snapshot().connected))
     }
 
     /// How many consumers were started, beyond the first ones.
@@ -78,7 +87,7 @@ impl Crew {
     pub(crate) fn totals(&mut self) -> Totals {
         self.look();
         let mut totals = Totals::default();
-        for numbers in &self.known {
+        for (_, numbers) in &self.known {
             totals.add(&numbers.snapshot());
         }
         totals
@@ -132,10 +141,11 @@ impl Totals {
 
 /// One place in the crew: a consumer, and after its crash the next.
 struct Member<Br, B> {
+    place: usize,
     recipe: Recipe<Br, B>,
     crashes: mpsc::Receiver<Duration>,
     stop: CancellationToken,
-    numbers: mpsc::UnboundedSender<StatsHandle>,
+    numbers: mpsc::UnboundedSender<(usize, StatsHandle)>,
 }
 
 impl<Br: Broker, B: Books> Member<Br, B> {
@@ -143,7 +153,7 @@ impl<Br: Broker, B: Books> Member<Br, B> {
         loop {
             let doomed = Arc::new(AtomicBool::new(false));
             let consumer = self.consumer(Arc::clone(&doomed)).await?;
-            let _ = self.numbers.send(consumer.stats());
+            let _ = self.numbers.send((self.place, consumer.stats()));
             let death = async {
                 match self.crashes.recv().await {
                     Some(after) => {

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::broker::kafka::KafkaTopic;
 
-/// The mock forgets the oldest records of a partition beyond 5 MiB. A record takes 400 bytes.
-const MOST_UNCONSUMED: i64 = 8_000;
+/// The mock forgets the oldest records of a partition beyond 5 MiB. A record takes 330 bytes.
+const MOST_UNCONSUMED: i64 = 12_000;
 
 /// librdkafka's mock cluster: real clients talk to it through real sockets.
 pub(crate) struct MockKafka {
@@ -38,7 +38,7 @@ impl MockKafka {
             // Longer than the 3 s for which the mock makes a new group wait: a member that it forgets
             // meanwhile is never answered. Not much longer, since whenever somebody leaves it makes
             // the group wait for a session less a second.
-            .consumer_setting("session.timeout.ms", "4000"))
+            .consumer_setting("session.timeout.ms", "3500"))
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use oneffect::{Context, Failure, Handler, HandlerResult, Postgres, Sqlite, Store, done, reject};
-use sqlx::{PgConnection, SqliteConnection};
+use oneffect::{Context, Failure, Handler, HandlerResult, done, reject};
 
+use crate::entry::{Entries, Entry};
 use crate::transfer::Transfer;
 
-/// Enters transfers into the books. The two fields beside it are for tests of oneffect.
+/// Enters transfers into the books. Its fields are for tests of oneffect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
+    /// It writes each transfer itself, instead of leaving its rows to the unit of work.
+    pub(crate) direct: bool,
     /// How long it dawdles while its transaction is open.
     pub(crate) delay: Duration,
     /// What share of the events, from 0 to 1, fails at its first attempt.
@@ -23,7 +25,13 @@ impl<S: Entries> Handler<S> for Ledger {
         if let Some(reason) = transfer.refusal() {
             return reject(reason);
         }
-        S::enter(cx.db().await?, &transfer).await?;
+        if self.direct {
+            S::enter(cx.db().await?, &transfer).await?;
+        } else {
+            // Written with those of all other transfers of the batch, by one statement.
+            cx.stage(Entry::debit(&transfer));
+            cx.stage(Entry::credit(&transfer));
+        }
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
@@ -41,47 +49,5 @@ impl Ledger {
         let (_, random) = transfer.event_id.as_u64_pair();
         let share = (random << 2) as f64 / u64::MAX as f64; // the first two bits are fixed
         share < self.fail_rate
-    }
-}
-
-/// A store that the books can be kept in. Only a program that supports several needs this: others
-/// write their SQL into the handler.
-pub(crate) trait Entries: Store {
-    /// Writes the two entries of a transfer, in one statement.
-    fn enter(
-        connection: &mut Self::Connection,
-        transfer: &Transfer,
-    ) -> impl Future<Output = sqlx::Result<()>> + Send;
-}
-
-impl Entries for Postgres {
-    async fn enter(connection: &mut PgConnection, transfer: &Transfer) -> sqlx::Result<()> {
-        sqlx::query(include_str!("sql/postgres/enter.sql"))
-            .bind(transfer.event_id.to_string())
-            .bind(&transfer.from_account)
-            .bind(&transfer.to_account)
-            .bind(transfer.amount_minor)
-            .bind(&transfer.currency)
-            .bind(&transfer.occurred_at)
-            .bind(&transfer.memo)
-            .execute(connection)
-            .await?;
-        Ok(())
-    }
-}
-
-impl Entries for Sqlite {
-    async fn enter(connection: &mut SqliteConnection, transfer: &Transfer) -> sqlx::Result<()> {
-        sqlx::query(include_str!("sql/sqlite/enter.sql"))
-            .bind(transfer.event_id.to_string())
-            .bind(&transfer.from_account)
-            .bind(&transfer.to_account)
-            .bind(transfer.amount_minor)
-            .bind(&transfer.currency)
-            .bind(&transfer.occurred_at)
-            .bind(&transfer.memo)
-            .execute(connection)
-            .await?;
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! A double-entry ledger that is fed a hostile stream, and balances.
 //!
 //! `cargo run --example ledger` needs nothing but a C compiler and make; `--help` says what else it
-//! can do. What a user of oneffect writes is in `handler.rs`; everything else sends events, crashes
+//! can do. What a user of oneffect writes is in `handler.rs` and `entry.rs`; everything else sends events, crashes
 //! consumers, and checks the books from outside.
 
 #![allow(
@@ -13,6 +13,7 @@ mod books;
 mod broker;
 mod crew;
 mod demo;
+mod entry;
 mod handler;
 mod options;
 mod report;
@@ -122,7 +123,7 @@ async fn with_broker<Br: Broker>(
             with_books(options, is_real, broker, SqliteBooks::new(&url)).await
         }
         DatabaseChoice::Postgres(url) => {
-            let workers = options.workers * usize::try_from(options.consumers(is_real))?;
+            let workers = options.workers * options.consumers(is_real);
             let books = PostgresBooks::connect(&url, options.schema.as_deref(), workers).await?;
             with_books(options, is_real, broker, books).await
         }

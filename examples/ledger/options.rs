@@ -1,5 +1,7 @@
 //! What can be asked for on the command line, and what is meant by it.
 
+mod help;
+
 use std::time::Duration;
 
 use clap::parser::ValueSource;
@@ -8,40 +10,9 @@ use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, ValueEnu
 use crate::handler::Ledger;
 use crate::stream::Mix;
 
-const ABOUT: &str = "A ledger that is fed a hostile stream of transfers, and balances";
-
-const LONG_ABOUT: &str = "\
-A double-entry ledger that is fed a hostile stream of transfers (repeated, out of order, some to be \
-refused, some unreadable), and balances. At the end the books are checked with SQL against what was \
-produced.
-
-Without options that name a broker, a database or a task it is a demonstration that needs nothing: a \
-Kafka within this process, SQLite in a temporary file, and consumers that crash in mid-batch. With any \
-of --kafka, --sqs, --database, --produce and --consume it is the real thing. Only then the variables \
-KAFKA_BROKERS, SQS_ENDPOINT, DATABASE_URL, TOPIC and GROUP count, so that one of them that happens to \
-be set never turns a demonstration into writes to a database.
-
-Exit codes: 0 when all went well and the books balance, 1 when they do not or something broke, 2 when \
-the options or the set-up cannot work, 3 when a stop was not clean.";
-
-const EXAMPLES: &str = "\
-Examples:
-  The demonstration:
-    cargo run --example ledger
-  The same stream again, with twice the crashes, and the inbox as the only protection:
-    cargo run --example ledger -- --seed 7 --crashes 12 --natural-key off
-  Produce to Kafka, consume into PostgreSQL, and compare, all in one:
-    cargo run --example ledger -- --kafka localhost:9092 --database postgres://localhost/bank
-  In two terminals, with as many consumers as you like (try kill -9 on them):
-    cargo run --example ledger -- --kafka localhost:9092 --produce 100000
-    cargo run --example ledger -- --kafka localhost:9092 --database sqlite:ledger.db --consume --until 100000
-  From an SQS queue:
-    cargo run --example ledger -- --sqs http://localhost:4566/000000000000/transfers \\
-      --database postgres://localhost/bank --consume";
-
 /// Options as they are given.
 #[derive(Debug, Parser)]
-#[command(name = "ledger", about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES)]
+#[command(name = "ledger", about = help::ABOUT, long_about = help::LONG_ABOUT, after_help = help::EXAMPLES)]
 pub(crate) struct Options {
     /// Kafka's brokers, separated by commas
     #[arg(
@@ -120,12 +91,12 @@ pub(crate) struct Options {
         help_heading = "Task"
     )]
     events: u64,
-    /// How often a consumer is crashed in mid-batch [default: 6, of real brokers 0]
+    /// How often a consumer is crashed in mid-batch [default: 4, of real brokers 0]
     #[arg(long, value_name = "N", help_heading = "Task")]
     crashes: Option<u32>,
-    /// Consumers in this process [default: 2, of real brokers 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Task")]
-    consumers: Option<u64>,
+    /// Consumers in this process [default: 3, of real brokers 1]
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Task")]
+    consumers: Option<usize>,
     /// The consumer's name: each name has every event's effect once
     #[arg(
         long,
@@ -156,6 +127,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Stream")]
     pub(crate) seed: u64,
 
+    /// Write each transfer by a statement of its own, instead of all of a batch by one
+    #[arg(long, help_heading = "For tests")]
+    direct: bool,
     /// How long the handler dawdles while its transaction is open
     #[arg(
         long,
@@ -164,7 +138,7 @@ pub(crate) struct Options {
         help_heading = "For tests"
     )]
     handler_delay_ms: u64,
-    /// Share of the events that fail at their first attempt [default: 0.00005, of real brokers 0]
+    /// Share of the events that fail at their first attempt [default: 0.0002, of real brokers 0]
     #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "For tests")]
     fail_rate: Option<f64>,
 }
@@ -292,10 +266,9 @@ impl Options {
 
     pub(crate) fn handler(&self, is_real: bool) -> Ledger {
         Ledger {
+            direct: self.direct,
             delay: Duration::from_millis(self.handler_delay_ms),
-            fail_rate: self
-                .fail_rate
-                .unwrap_or(if is_real { 0.0 } else { 0.000_05 }),
+            fail_rate: self.fail_rate.unwrap_or(if is_real { 0.0 } else { 0.0002 }),
         }
     }
 
@@ -304,11 +277,18 @@ impl Options {
     }
 
     pub(crate) fn crashes(&self, is_real: bool) -> u32 {
-        self.crashes.unwrap_or(if is_real { 0 } else { 6 })
+        self.crashes.unwrap_or(if is_real { 0 } else { 4 })
     }
 
-    pub(crate) fn consumers(&self, is_real: bool) -> u64 {
-        self.consumers.unwrap_or(if is_real { 1 } else { 2 })
+    pub(crate) fn consumers(&self, is_real: bool) -> usize {
+        self.consumers.unwrap_or(if is_real { 1 } else { 3 })
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("at least 1".to_owned()),
     }
 }
 

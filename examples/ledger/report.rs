@@ -60,6 +60,14 @@ impl Progress {
         }
     }
 
+    /// All is settled.
+    pub(crate) fn audit(&self) {
+        match &self.bar {
+            Some(bar) => bar.set_message("checking the books"),
+            None => eprintln!("checking the books"),
+        }
+    }
+
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

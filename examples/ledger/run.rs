@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) mix: Mix,
     pub(crate) natural_key: bool,
     pub(crate) crashes: u32,
-    pub(crate) consumers: u64,
+    pub(crate) consumers: usize,
 }
 
 /// Sends the whole stream.
@@ -107,7 +107,7 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
                 let settled = books.settled(&recipe.name).await;
                 let settled = settled.context("cannot count what is settled")?.events();
                 look_at = Instant::now() + LOOK.max(looked_at.elapsed() * 5);
-                crashes.carry_out(settled, &crew);
+                crashes.carry_out(settled, &mut crew);
                 progress.show(settled, &crew.totals(), crew.restarts());
                 if settled > moved.0 {
                     moved = (settled, Instant::now());
@@ -132,14 +132,17 @@ pub(crate) async fn consume<Br: Broker, B: Books>(
         bail!("stopped before all was settled");
     }
     let elapsed = settled_after.unwrap_or_else(|| begun.elapsed());
+    progress.audit();
     let settled = books.settled(&recipe.name).await?.since(before);
+    let audit = audit(books, &recipe.name, record.as_ref(), settled).await?;
+    progress.end();
     Ok(Report {
         events: settled.events(),
         settled: Some(settled),
         totals: crew.totals(),
         restarts: crew.restarts(),
         elapsed,
-        audit: Some(audit(books, &recipe.name, record.as_ref(), settled).await?),
+        audit: Some(audit),
         record,
     })
 }
@@ -162,8 +165,10 @@ impl Crashes {
         Self { at, rng }
     }
 
-    fn carry_out(&mut self, settled: u64, crew: &Crew) {
-        while self.at.pop_if(|at| *at <= settled).is_some() {
+    /// One at a time, and the next only when all are back: a group that loses all its members begins
+    /// anew, and takes its time.
+    fn carry_out(&mut self, settled: u64, crew: &mut Crew) {
+        if crew.is_complete() && self.at.pop_if(|at| *at <= settled).is_some() {
             let after = Duration::from_millis(self.rng.random_range(0..500));
             crew.crash(self.rng.random_range(0..usize::MAX), after);
         }

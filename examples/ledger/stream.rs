@@ -7,7 +7,6 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 use serde::Serialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::transfer::Transfer;
@@ -136,7 +135,7 @@ impl Stream {
         let to = (from + self.rng.random_range(1..ACCOUNTS)) % ACCOUNTS;
         let mut transfer = Transfer {
             event_id: self.event_id(now),
-            occurred_at: now.format(&Rfc3339).unwrap_or_default(),
+            occurred_at: now,
             from_account: account(from),
             to_account: account(to),
             amount_minor: self.rng.random_range(1..1_000_000),

@@ -1,6 +1,7 @@
 //! The event: money moves from one account to another.
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// As it travels, in JSON.
@@ -8,8 +9,8 @@ use uuid::Uuid;
 pub(crate) struct Transfer {
     /// Chosen by the producer, once, and repeated with every sending.
     pub(crate) event_id: Uuid,
-    /// RFC 3339.
-    pub(crate) occurred_at: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) occurred_at: OffsetDateTime,
     pub(crate) from_account: String,
     pub(crate) to_account: String,
     /// In the currency's smallest unit: cents.

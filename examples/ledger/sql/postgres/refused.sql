@@ -1,4 +1,5 @@
 -- How many of the events that had to be refused are in the inbox as rejected.
-SELECT count(*)
-FROM inbox_readable AS inbox JOIN produced ON produced.event_id::text = inbox.event_id
-WHERE inbox.consumer = $1 AND inbox.outcome = 'rejected' AND produced.refused
+WITH rejected AS MATERIALIZED (
+    SELECT event_id FROM inbox_readable WHERE consumer = $1 AND outcome = 'rejected'
+)
+SELECT count(*) FROM produced JOIN rejected ON rejected.event_id = produced.event_id::text WHERE refused

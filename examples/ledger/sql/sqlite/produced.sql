@@ -1,6 +1,6 @@
 -- The producer's own record, for this session only.
 CREATE TEMPORARY TABLE produced (
-    event_id     TEXT    NOT NULL PRIMARY KEY,
+    event_id     BLOB    NOT NULL PRIMARY KEY,
     from_account TEXT    NOT NULL,
     to_account   TEXT    NOT NULL,
     amount_minor INTEGER NOT NULL,

@@ -1,7 +1,7 @@
 -- The books: two entries for each transfer, which sum to zero. Nothing is ever changed.
 CREATE TABLE IF NOT EXISTS ledger_entry (
     entry_id     INTEGER PRIMARY KEY,
-    event_id     TEXT    NOT NULL,
+    event_id     BLOB    NOT NULL,
     leg          TEXT    NOT NULL CHECK (leg IN ('debit', 'credit')),
     account      TEXT    NOT NULL,
     amount_minor INTEGER NOT NULL,
