@@ -19,6 +19,7 @@ mod child;
 mod end_to_end;
 mod kafka_source;
 mod postgres_store;
+mod source_contract;
 mod sqlite_store;
 mod sqs_rules;
 mod sqs_source;
