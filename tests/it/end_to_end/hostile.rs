@@ -102,9 +102,14 @@ where
     })
     .await;
     let second = Running::start(&broker, &database).await;
-    broker.send(late).await;
     until("the second consumer has joined", async || {
-        second.stats.snapshot().deliveries > 0
+        second.stats.snapshot().connected
+    })
+    .await;
+    broker.send(late).await;
+    // The first may be through with all of it before the second gets its share.
+    until("the second consumer has its share", async || {
+        second.stats.snapshot().deliveries > 0 || broker.is_drained().await
     })
     .await;
     second.stop().await;
