@@ -24,7 +24,10 @@ mod transfer;
 use std::process::ExitCode;
 
 use oneffect::{RunError, StoreError};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::books::Books;
 use crate::books::postgres::PostgresBooks;
@@ -41,13 +44,7 @@ use crate::run::Plan;
 #[tokio::main]
 async fn main() -> ExitCode {
     let (options, is_real) = Options::read();
-    // A demonstration asks for trouble, and what the consumers say of it would bury the rest.
-    let level = if is_real { "warn" } else { "off" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    start_logging(is_real);
     match run(&options, is_real).await {
         Ok(report) => {
             println!("{}", report.table());
@@ -61,6 +58,24 @@ async fn main() -> ExitCode {
             exit_code(&error)
         }
     }
+}
+
+/// As `RUST_LOG` says, on standard error.
+fn start_logging(is_real: bool) {
+    // A demonstration asks for trouble, and what the consumers say of it would bury the rest.
+    let usual = if is_real {
+        LevelFilter::WARN
+    } else {
+        LevelFilter::OFF
+    };
+    let asked: Option<Targets> = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let targets = asked.unwrap_or_else(|| Targets::new().with_default(usual));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry()
+        .with(lines.with_filter(targets))
+        .init();
 }
 
 /// The consumer's own where it was the consumer; else 1, for what may work another time, or 2.
@@ -141,6 +156,7 @@ async fn with_books<Br: Broker, B: Books>(
         mix: options.mix(),
         natural_key: options.has_natural_key(),
         crashes: options.crashes(is_real),
+        one_by_one: !is_real,
         consumers: options.consumers(is_real),
     };
     debug_assert!(plan.task != Task::Produce, "producing needs no books");
