@@ -145,17 +145,23 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     fn go_on(&mut self, lane: LaneId, settled: usize, company: Company, wait: Option<Duration>) {
         let wait = wait.filter(|wait| !wait.is_zero());
         let ordered = self.lanes.key(lane).is_none_or(LaneKey::is_ordered);
-        let left = self.lanes.finish(lane, settled, company, wait.map(later));
+        self.finish(lane, settled, company, wait.map(later));
+        if let Some(wait) = wait.filter(|wait| *wait > self.source.longest_hold(ordered)) {
+            let items = self.lanes.remove(lane);
+            self.let_go(items, LetGo::Release(wait));
+        }
+    }
+
+    /// A unit's part in a lane has ended. What is left of a lane that has no future, since its
+    /// assignment or the consumer ends, leaves.
+    fn finish(&mut self, lane: LaneId, settled: usize, company: Company, until: Option<Instant>) {
+        let left = self.lanes.finish(lane, settled, company, until);
         let how = if self.stop.is_some() {
             LetGo::Release(Duration::ZERO)
         } else {
             LetGo::Drop
         };
         self.let_go(left, how);
-        if let Some(wait) = wait.filter(|wait| *wait > self.source.longest_hold(ordered)) {
-            let items = self.lanes.remove(lane);
-            self.let_go(items, LetGo::Release(wait));
-        }
     }
 
     /// A whole batch comes back, for reasons that are no event's: it waits in this process, however
@@ -185,13 +191,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             from += count;
             let in_a_row = self.lanes.set_back(lane);
             let until = pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng));
-            let left = self.lanes.finish(lane, 0, company, until);
-            let how = if self.stop.is_some() {
-                LetGo::Release(Duration::ZERO)
-            } else {
-                LetGo::Drop
-            };
-            self.let_go(left, how);
+            self.finish(lane, 0, company, until);
         }
         self.stats.update(|stats| stats.put_back += 1);
     }
