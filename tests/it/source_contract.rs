@@ -16,7 +16,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
 
-use crate::support::{service, unique};
+use crate::support::{service, sqs_client, unique};
 
 struct OnKafka {
     brokers: String,
@@ -158,13 +158,7 @@ impl<const FIFO: bool> Fixture for OnSqs<FIFO> {
 
     async fn fresh() -> Option<Self> {
         let endpoint = service("SQS_ENDPOINT")?;
-        let config = aws_sdk_sqs::Config::builder()
-            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
-            .region(aws_sdk_sqs::config::Region::from_static("us-east-1"))
-            .credentials_provider(aws_sdk_sqs::config::Credentials::for_tests())
-            .endpoint_url(&endpoint)
-            .http_client(aws_smithy_http_client::Builder::new().build_http());
-        let client = aws_sdk_sqs::Client::from_conf(config.build());
+        let client = sqs_client(&endpoint);
         let name = unique("contract");
         let mut create = client
             .create_queue()

@@ -37,3 +37,14 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
     }
     panic!("it never happened that {what}");
 }
+
+/// A client of the SQS API at that endpoint, an emulator's as a rule.
+pub(crate) fn sqs_client(endpoint: &str) -> aws_sdk_sqs::Client {
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+        .region(aws_sdk_sqs::config::Region::from_static("us-east-1"))
+        .credentials_provider(aws_sdk_sqs::config::Credentials::for_tests())
+        .endpoint_url(endpoint)
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    aws_sdk_sqs::Client::from_conf(config.build())
+}

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::databases::Database;
 use super::handler::Probe;
 use super::run_to_end;
-use crate::support::{service, unique};
+use crate::support::{service, sqs_client, unique};
 
 /// Something to send: bytes, and what they are to be kept in order with.
 #[derive(Clone, Debug)]
@@ -236,13 +236,7 @@ impl<const FIFO: bool> Broker for OnSqs<FIFO> {
 
     async fn fresh() -> Option<Self> {
         let endpoint = service("SQS_ENDPOINT")?;
-        let config = aws_sdk_sqs::Config::builder()
-            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
-            .region(aws_sdk_sqs::config::Region::from_static("us-east-1"))
-            .credentials_provider(aws_sdk_sqs::config::Credentials::for_tests())
-            .endpoint_url(&endpoint)
-            .http_client(aws_smithy_http_client::Builder::new().build_http());
-        let client = aws_sdk_sqs::Client::from_conf(config.build());
+        let client = sqs_client(&endpoint);
         let name = unique("e2e");
         // Short, so that what a killed process held comes back within the test.
         let mut create = client
