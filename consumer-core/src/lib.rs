@@ -22,6 +22,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod letters;
 mod reply;
 mod retry;
 mod shutdown;
@@ -37,7 +38,7 @@ pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
-pub use dead_letter::{DeadLetter, DeadLetterKind};
+pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
@@ -49,12 +50,17 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use identify::{IdFrom, TenantFrom};
+pub use letters::{
+    DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
+    RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
+};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
 pub use stats::{Stats, StatsHandle};
 pub use store::{
-    Begin, Blame, ConsumerId, Late, Maintained, Prior, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, Late, Maintained, Prior, Reopen, Settled, Store, StoreError, Unit,
+    Verdict,
 };
 pub use watermark::Watermark;

@@ -31,6 +31,7 @@ mod commit;
 mod config;
 mod dead_letter;
 mod keys;
+mod letters;
 mod migrate;
 mod open;
 mod record;
