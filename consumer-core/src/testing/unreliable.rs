@@ -18,6 +18,7 @@ use self::faults::Faults;
 pub use self::faults::{Call, Fault, Injected, InjectedError};
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
+use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::store::{Begin, Blame, ConsumerId, Settled, Store, StoreError, Unit, Verdict};
 
@@ -127,6 +128,18 @@ impl<S: Store> Store for Unreliable<S> {
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         let injected = error.downcast_ref().map(InjectedError::blame);
         injected.or_else(|| self.store.blame(error))
+    }
+
+    async fn note_duplicate_ages(
+        &self,
+        consumer: ConsumerId,
+        ages: &DuplicateAges,
+    ) -> Result<(), StoreError> {
+        self.store.note_duplicate_ages(consumer, ages).await
+    }
+
+    async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
+        self.store.duplicate_ages(consumer).await
     }
 
     fn max_units(&self) -> Option<usize> {
