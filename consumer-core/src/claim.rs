@@ -1,5 +1,8 @@
 //! What a unit of work claims.
 
+use std::time::Duration;
+
+use crate::day::Day;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::store::{Settled, Verdict};
@@ -12,12 +15,16 @@ pub struct Claim {
     pub key: EventKey,
     /// The fingerprint of the event's content; `None` when none is taken.
     pub fingerprint: Option<Fingerprint16>,
+    /// The event's own day, which every delivery of it repeats; `None` when it has none, and is
+    /// filed under the open period.
+    pub day: Option<Day>,
 }
 
 impl Claim {
-    /// A claim without a fingerprint.
+    /// A claim without a fingerprint, of the day that the event id says it is of.
     pub fn new(key: EventKey) -> Self {
         Self {
+            day: key.id.day(),
             key,
             fingerprint: None,
         }
@@ -30,16 +37,29 @@ impl Claim {
         self
     }
 
+    /// A claim of that day, where the user says that the producer repeats a time beside the id.
+    #[must_use]
+    pub fn of_day(mut self, day: Option<Day>) -> Self {
+        self.day = day;
+        self
+    }
+
     /// The verdict on this claim when its key is settled already: stores pass what stands in the
-    /// row. It is a mismatch only if both fingerprints are known and were made under one setting.
-    pub fn verdict_on(&self, settled: Settled, stored: Option<Fingerprint16>) -> Verdict {
+    /// row, and how long ago it was recorded by the database's clock. It is a mismatch only if both
+    /// fingerprints are known and were made under one setting.
+    pub fn verdict_on(
+        &self,
+        settled: Settled,
+        stored: Option<Fingerprint16>,
+        age: Duration,
+    ) -> Verdict {
         match (self.fingerprint, stored) {
             (Some(ours), Some(theirs)) if ours.contradicts(theirs) => Verdict::Mismatch {
                 ours,
                 theirs,
                 settled,
             },
-            _ => Verdict::Duplicate(settled),
+            _ => Verdict::Duplicate { settled, age },
         }
     }
 }
@@ -56,6 +76,7 @@ mod tests {
     use crate::event_key::EventId;
     use crate::fingerprint::Fingerprint;
 
+    const AGE: Duration = Duration::from_secs(7);
     const DONE: Settled = Settled::Done { reply: None };
 
     #[test]
@@ -68,12 +89,14 @@ mod tests {
         let (payload, json) = (Fingerprint::Payload, Fingerprint::CanonicalJson);
         let ours = claim(of(payload, "1"));
         for harmless in [None, of(payload, "1"), of(json, "1"), of(json, "2")] {
-            let verdict = ours.verdict_on(Settled::Dead, harmless);
-            assert_eq!(verdict, Verdict::Duplicate(Settled::Dead));
+            let verdict = ours.verdict_on(Settled::Dead, harmless, AGE);
+            let (settled, age) = (Settled::Dead, AGE);
+            assert_eq!(verdict, Verdict::Duplicate { settled, age });
         }
-        let mismatch = ours.verdict_on(DONE, of(payload, "2"));
+        let mismatch = ours.verdict_on(DONE, of(payload, "2"), AGE);
         assert!(matches!(mismatch, Verdict::Mismatch { .. }));
-        let unknown = claim(None).verdict_on(DONE, of(payload, "2"));
-        assert_eq!(unknown, Verdict::Duplicate(DONE));
+        let unknown = claim(None).verdict_on(DONE, of(payload, "2"), AGE);
+        let (settled, age) = (DONE, AGE);
+        assert_eq!(unknown, Verdict::Duplicate { settled, age });
     }
 }

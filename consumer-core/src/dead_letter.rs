@@ -51,6 +51,10 @@ pub enum DeadLetterKind {
     Exhausted,
     /// Its event key was settled before, by an event of other content.
     Mismatch,
+    /// Its day is forgotten: whether it was settled before, nobody can say.
+    TooLate,
+    /// Its day lies too far ahead to be true.
+    Future,
     /// Its handler's reply is too large to be stored, or cannot be serialised.
     ReplyTooLarge,
 }
@@ -62,6 +66,8 @@ impl DeadLetterKind {
             Self::Poison => "poison",
             Self::Exhausted => "exhausted",
             Self::Mismatch => "mismatch",
+            Self::TooLate => "too_late",
+            Self::Future => "future",
             Self::ReplyTooLarge => "reply_too_large",
         }
     }

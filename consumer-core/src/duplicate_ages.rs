@@ -67,10 +67,10 @@ impl DuplicateAges {
         if more.count == 0 {
             return;
         }
-        let bucket = self.buckets.entry(more.number).or_insert(AgeBucket {
-            count: 0,
-            ..more
-        });
+        let bucket = self
+            .buckets
+            .entry(more.number)
+            .or_insert(AgeBucket { count: 0, ..more });
         bucket.count = bucket.count.saturating_add(more.count);
         bucket.oldest = bucket.oldest.max(more.oldest);
     }

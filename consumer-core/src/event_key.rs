@@ -76,6 +76,20 @@ impl EventId {
 }
 
 impl EventId {
+    pub(crate) fn as_uuid(&self) -> Option<&Uuid> {
+        match &self.0 {
+            Repr::Uuid(uuid) => Some(uuid),
+            Repr::Text(_) => None,
+        }
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.0 {
+            Repr::Uuid(_) => None,
+            Repr::Text(text) => Some(text),
+        }
+    }
+
     /// The same id, with a UUID's other forms (upper case, braces, no hyphens, URN) made its
     /// canonical one.
     pub(crate) fn with_uuid_normalised(self) -> Self {

@@ -8,6 +8,7 @@ mod caution;
 mod claim;
 mod consumer;
 mod context;
+mod day;
 mod dead_letter;
 mod decode;
 mod delivery;
@@ -36,6 +37,7 @@ mod watermark;
 pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
+pub use day::{Day, DaysFrom};
 pub use dead_letter::{DeadLetter, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
@@ -54,5 +56,7 @@ pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
 pub use stats::{Stats, StatsHandle};
-pub use store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError, Unit, Verdict};
+pub use store::{
+    Begin, Blame, ConsumerId, Late, Maintained, Prior, Settled, Store, StoreError, Unit, Verdict,
+};
 pub use watermark::Watermark;

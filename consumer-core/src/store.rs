@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::claim::Claim;
+use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
@@ -43,11 +44,13 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// A transaction that has begun.
     type Unit: Unit<Connection = Self::Connection, Row = Self::Row> + 'static;
 
-    /// Checks that the database is fit (migrated, durable) and gives the consumer its number.
+    /// Checks that the database is fit (migrated, durable) and gives the consumer its number. The
+    /// first to open a consumer decides where its events' days come from.
     ///
     /// # Errors
-    /// [`StoreError::Misconfigured`] for what will not go away by itself.
-    async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError>;
+    /// [`StoreError::Misconfigured`] for what will not go away by itself; also when the consumer's
+    /// days came from elsewhere before, since keys would be looked for where they are not.
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError>;
 
     /// Begins a unit of work.
     ///
@@ -68,6 +71,17 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whose fault an error is that came out of this store's connection or from a unit. Asked about
     /// every error in the chain of a handler's failure; `None` when it is not the store's.
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame>;
+
+    /// One round of maintenance: raises the floor, moves the open period, drops what is below the
+    /// floor, and creates what will soon be needed. Every consumer calls it now and then, and so
+    /// may anybody else, at any time, any number at once; each step is harmless when it is raced or
+    /// killed. It never waits for a running unit.
+    ///
+    /// # Errors
+    /// What did not work is tried again by the next round; nothing depends on any one of them.
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        Ok(Maintained::default())
+    }
 
     /// Adds to what is known of how old a consumer's duplicates are. Whether a call whose answer was
     /// lost took effect does not matter.
@@ -169,6 +183,20 @@ pub struct Begin {
     pub consumer: ConsumerId,
     /// How long the claim waits for a key that another unit holds.
     pub claim_wait: Duration,
+    /// What becomes of events whose day is forgotten.
+    pub late: Late,
+}
+
+/// What a claim answers for an event whose day is below the floor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Late {
+    /// [`Verdict::TooLate`].
+    #[default]
+    Refuse,
+    /// It is claimed in the open period, as if it had no day of its own, so that its redeliveries
+    /// are duplicates. Whether it was settled before its day was forgotten, nobody knows.
+    AsNew,
 }
 
 impl Begin {
@@ -177,8 +205,28 @@ impl Begin {
         Self {
             consumer,
             claim_wait: Duration::from_millis(500),
+            late: Late::default(),
         }
     }
+}
+
+/// What a round of maintenance has found and done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Maintained {
+    /// The first day that is still remembered; `None` where the store forgets nothing.
+    pub floor: Option<Day>,
+    /// How far the inbox remembers back, in days.
+    pub window_days: Option<u32>,
+    /// Partitions (or what the store has of the kind) that were made.
+    pub created: u64,
+    /// Partitions that were dropped, or rows deleted where there are none.
+    pub dropped: u64,
+    /// Keys that an audit found under two days, whose effect may have happened twice: the producer
+    /// has not repeated the event's time.
+    pub doubled: u64,
+    /// What has to wait, for a running unit or a rival, and is done by a later round.
+    pub postponed: bool,
 }
 
 /// The answer to a claim.
@@ -187,8 +235,13 @@ impl Begin {
 pub enum Verdict {
     /// The unit holds the key: handle the event.
     Fresh(Prior),
-    /// It was settled before, and this is what became of it.
-    Duplicate(Settled),
+    /// It was settled before.
+    Duplicate {
+        /// What became of it.
+        settled: Settled,
+        /// How long ago that was recorded, by the database's clock.
+        age: Duration,
+    },
     /// The key was settled before, by an event of other content: this one is another event that
     /// was given the same id.
     Mismatch {
@@ -198,6 +251,21 @@ pub enum Verdict {
         theirs: Fingerprint16,
         /// What became of the event that was first.
         settled: Settled,
+    },
+    /// Its day is forgotten: whether it was settled before, nobody can say. The unit does not hold
+    /// the key.
+    TooLate {
+        /// Its own day.
+        day: Day,
+        /// The first day that is still remembered.
+        floor: Day,
+    },
+    /// Its day lies too far ahead to be true. The unit does not hold the key.
+    Future {
+        /// Its own day.
+        day: Day,
+        /// The last one that is accepted, by the database's clock.
+        last: Day,
     },
 }
 

@@ -9,9 +9,10 @@ mod schema;
 use std::error::Error;
 use std::time::Duration;
 
-use oneffect_core::testing::store_contract::Fixture;
+use oneffect_core::testing::store_contract::{Fixture, ageless};
 use oneffect_core::{
-    Begin, Blame, ConsumerId, EventId, EventKey, Prior, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, DaysFrom, EventId, EventKey, Prior, Settled, Store, StoreError, Unit,
+    Verdict,
 };
 use oneffect_postgres::{Isolation, Postgres, PostgresConfig, PostgresUnit};
 use tokio::join;
@@ -19,7 +20,10 @@ use tokio::time::sleep;
 
 use crate::store_contract::postgres::OnPostgres;
 
-const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done { reply: None });
+const DUPLICATE: Verdict = Verdict::Duplicate {
+    settled: Settled::Done { reply: None },
+    age: Duration::ZERO,
+};
 
 /// The fixture, or the end of the test when there is no server.
 macro_rules! fresh {
@@ -62,7 +66,7 @@ async fn holder(store: &Postgres, consumer: ConsumerId, id: &str) -> PostgresUni
 /// What a claim says, in a unit that is rolled back.
 async fn look(store: &Postgres, consumer: ConsumerId, id: &str) -> Verdict {
     let mut unit = begin(store, consumer).await;
-    let verdict = unit.claim(&[key(id).into()]).await.unwrap().remove(0);
+    let verdict = ageless(unit.claim(&[key(id).into()]).await.unwrap()).remove(0);
     unit.rollback().await;
     verdict
 }
@@ -79,7 +83,7 @@ async fn a_loser_at_a_strict_isolation_level_is_nobodys_failure() {
     for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
         let fixture = fresh!(PostgresConfig::default().isolation(isolation));
         let store = &fixture.store;
-        let consumer = store.open("ledger").await.unwrap();
+        let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
         let winner = holder(store, consumer, "x").await;
 
         let loser = async {
@@ -110,7 +114,7 @@ async fn a_loser_is_fresh_at_every_isolation_level_when_the_winner_rolls_back() 
     ] {
         let fixture = fresh!(PostgresConfig::default().isolation(isolation));
         let store = &fixture.store;
-        let consumer = store.open("ledger").await.unwrap();
+        let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
         let winner = holder(store, consumer, "x").await;
 
         let (verdict, ()) = join!(look(store, consumer, "x"), async {
@@ -130,7 +134,7 @@ async fn a_loser_is_fresh_at_every_isolation_level_when_the_winner_rolls_back() 
 async fn the_claims_lock_timeout_ends_with_the_claim() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let setting = async |unit: &mut PostgresUnit, name: &str| -> String {
         let setting = sqlx::query_scalar("SELECT current_setting($1)").bind(name);
         setting.fetch_one(unit.connection()).await.unwrap()
@@ -158,7 +162,7 @@ async fn the_sessions_own_lock_timeout_is_the_handlers() {
     let options =
         sqlx::postgres::PgConnectOptions::clone(&options).options([("lock_timeout", "7s")]);
     let store = Postgres::from_pool(sqlx::PgPool::connect_with(options).await.unwrap());
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     let mut unit = holder(&store, consumer, "x").await;
     let shown = sqlx::query_scalar("SHOW lock_timeout");
@@ -174,7 +178,7 @@ async fn the_sessions_own_lock_timeout_is_the_handlers() {
 async fn the_claims_lock_timeout_holds_for_the_last_key() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let winner = holder(store, consumer, "z").await;
 
     let mut begin = Begin::new(consumer);
@@ -195,7 +199,7 @@ async fn the_claims_lock_timeout_holds_for_the_last_key() {
 async fn a_handler_may_wait_for_a_lock_longer_than_the_claim() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let setup =
         "CREATE TABLE account (id int PRIMARY KEY, balance int); INSERT INTO account VALUES (1, 0)";
     sqlx::raw_sql(setup).execute(&fixture.pool).await.unwrap();

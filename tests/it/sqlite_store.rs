@@ -1,8 +1,9 @@
 //! What only SQLite can get wrong.
 
-use oneffect_core::testing::store_contract::Fixture;
+use oneffect_core::testing::store_contract::{Fixture, ageless};
 use oneffect_core::{
-    Begin, Blame, ConsumerId, EventId, EventKey, Prior, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, DaysFrom, EventId, EventKey, Prior, Settled, Store, StoreError, Unit,
+    Verdict,
 };
 use oneffect_sqlite::{SCHEMA_VERSION, Sqlite, SqliteConfig, SqliteUnit};
 use sqlx::Connection;
@@ -11,7 +12,10 @@ use tokio::task::JoinSet;
 
 use crate::store_contract::sqlite::OnSqlite;
 
-const DUPLICATE: Verdict = Verdict::Duplicate(Settled::Done { reply: None });
+const DUPLICATE: Verdict = Verdict::Duplicate {
+    settled: Settled::Done { reply: None },
+    age: Duration::ZERO,
+};
 
 fn key(id: &str) -> EventKey {
     EventKey::new(EventId::new(id).unwrap())
@@ -39,7 +43,7 @@ async fn holder(store: &Sqlite, consumer: ConsumerId, id: &str) -> SqliteUnit {
 
 async fn look(store: &Sqlite, consumer: ConsumerId, id: &str) -> Verdict {
     let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
-    let verdict = unit.claim(&[key(id).into()]).await.unwrap().remove(0);
+    let verdict = ageless(unit.claim(&[key(id).into()]).await.unwrap()).remove(0);
     unit.rollback().await;
     verdict
 }
@@ -57,11 +61,11 @@ async fn rival_processes_with_read_then_write_handlers_wait_for_one_another() {
             let store = Sqlite::open_with(path.to_str().unwrap(), config)
                 .await
                 .unwrap();
-            let consumer = store.open("ledger").await.unwrap();
+            let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
             for n in 0..40 {
                 let id = format!("{n}");
                 let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
-                if unit.claim(&[key(&id).into()]).await.unwrap() == [DUPLICATE] {
+                if ageless(unit.claim(&[key(&id).into()]).await.unwrap()) == [DUPLICATE] {
                     unit.rollback().await;
                     continue;
                 }
@@ -99,7 +103,7 @@ async fn another_process_that_writes_for_too_long_is_nobodys_failure() {
     let store = Sqlite::open_with(fixture.path.to_str().unwrap(), config)
         .await
         .unwrap();
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let mut other = fixture.pool.acquire().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE")
         .execute(&mut *other)
@@ -135,7 +139,7 @@ async fn eight_processes_that_migrate_at_once_make_one_schema() {
                 .await
                 .unwrap();
             store.migrate().await.unwrap();
-            let consumer = store.open("ledger").await.unwrap();
+            let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
             holder(&store, consumer, &format!("{n}"))
                 .await
                 .commit()
@@ -179,13 +183,17 @@ async fn a_schema_that_does_not_fit_says_what_to_call() {
     let fixture = OnSqlite::unmigrated().await;
     let store = &fixture.store;
 
-    let missing = message(Store::open(store, "ledger").await.unwrap_err());
+    let missing = message(
+        Store::open(store, "ledger", DaysFrom::Id)
+            .await
+            .unwrap_err(),
+    );
     assert!(missing.contains("Sqlite::migrate"), "{missing}");
 
     store.migrate().await.unwrap();
     let newer = "INSERT INTO oneffect_migration (version) VALUES (99)";
     sqlx::raw_sql(newer).execute(&fixture.pool).await.unwrap();
-    assert!(message(store.open("ledger").await.unwrap_err()).contains("99"));
+    assert!(message(store.open("ledger", DaysFrom::Id).await.unwrap_err()).contains("99"));
     assert!(message(store.migrate().await.unwrap_err()).contains("99"));
 }
 
@@ -206,7 +214,7 @@ async fn a_database_in_memory_is_refused() {
 async fn a_deferred_constraint_that_fails_at_commit_is_a_certain_rollback() {
     let fixture = OnSqlite::migrated().await;
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let setup = "CREATE TABLE account (id INTEGER PRIMARY KEY);
                  CREATE TABLE entry (account INTEGER REFERENCES account DEFERRABLE INITIALLY DEFERRED)";
     sqlx::raw_sql(setup).execute(&fixture.pool).await.unwrap();
@@ -229,7 +237,7 @@ async fn a_deferred_constraint_that_fails_at_commit_is_a_certain_rollback() {
 async fn a_handlers_commit_is_of_its_own_savepoint() {
     let fixture = OnSqlite::migrated().await;
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     let mut unit = holder(store, consumer, "x").await;
     let mut nested = unit.connection().begin().await.unwrap();
@@ -255,7 +263,7 @@ async fn a_handlers_commit_is_of_its_own_savepoint() {
 async fn a_unit_that_ended_well_leaves_its_connection_to_the_next() {
     let fixture = OnSqlite::migrated().await;
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     // A temporary table lives as long as its connection.
     let there = async || -> bool {
         let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
@@ -282,7 +290,7 @@ async fn a_unit_that_ended_well_leaves_its_connection_to_the_next() {
 async fn the_inbox_can_be_read_by_people() {
     let fixture = OnSqlite::migrated().await;
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let uuid = "0190163d-8694-739b-aea5-966c26f8ad91";
     for id in [uuid, "caf\u{e9}\0"] {
         let mut unit = holder(store, consumer, id).await;

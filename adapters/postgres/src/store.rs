@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect_core::{Begin, Blame, ConsumerId, EventKey, Store, StoreError, DuplicateAges};
+use oneffect_core::{
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 
@@ -143,7 +145,7 @@ impl Store for Postgres {
     type Row = PostgresRow;
     type Unit = PostgresUnit;
 
-    async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
+    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
         self.open_consumer(consumer).await
     }
 

@@ -105,5 +105,9 @@ fn found(row: &SqliteRow, claims: &[Claim], keys: &Keys) -> sqlx::Result<Option<
     let settled = settled_from(row.try_get("outcome")?, row.try_get("reply")?)?;
     let fingerprint: Option<&[u8]> = row.try_get("fingerprint")?;
     let stored = fingerprint.and_then(Fingerprint16::from_bytes);
-    Ok(Some((place, claims[place].verdict_on(settled, stored))))
+    let age = Duration::try_from_secs_f64(row.try_get("age")?).unwrap_or_default();
+    Ok(Some((
+        place,
+        claims[place].verdict_on(settled, stored, age),
+    )))
 }

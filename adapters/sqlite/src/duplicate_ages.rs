@@ -19,7 +19,14 @@ impl Sqlite {
             return Ok(());
         }
         let buckets: Vec<String> = (ages.buckets())
-            .map(|b| format!("[{},{},{}]", b.number, storable(b.count), storable(b.oldest)))
+            .map(|b| {
+                format!(
+                    "[{},{},{}]",
+                    b.number,
+                    storable(b.count),
+                    storable(b.oldest)
+                )
+            })
             .collect();
         let mut transaction = Transaction::begin(self.pool())
             .await

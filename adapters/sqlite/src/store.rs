@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect_core::{Begin, Blame, ConsumerId, EventKey, Store, StoreError, DuplicateAges};
+use oneffect_core::{
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
 use tokio::time::{Instant, sleep};
@@ -111,7 +113,7 @@ impl Store for Sqlite {
     type Row = SqliteRow;
     type Unit = SqliteUnit;
 
-    async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
+    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
         self.open_consumer(consumer).await
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use crate::day::DaysFrom;
 use crate::handler::error_chain;
 use crate::store::{Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
@@ -19,7 +20,7 @@ pub(super) async fn open<S: Store>(store: &S, name: &str) -> Result<ConsumerId, 
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(50);
     loop {
-        let error = match store.open(name).await {
+        let error = match store.open(name, DaysFrom::Id).await {
             Ok(consumer) => return Ok(consumer),
             Err(error) => error,
         };

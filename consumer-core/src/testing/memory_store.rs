@@ -20,6 +20,7 @@ pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
 use self::database::Database;
+use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
@@ -131,7 +132,7 @@ impl Store for MemoryStore {
     type Row = MemoryRow;
     type Unit = MemoryUnit;
 
-    async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
+    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
@@ -171,7 +172,11 @@ impl Store for MemoryStore {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        state.duplicate_ages.entry(consumer).or_default().merge(ages);
+        state
+            .duplicate_ages
+            .entry(consumer)
+            .or_default()
+            .merge(ages);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ pub mod clauses;
     reason = "panicking is how a clause says that it is broken"
 )]
 mod support;
+pub use support::ageless;
 
 use std::error::Error;
 use std::future::Future;

@@ -17,10 +17,13 @@ use tokio::time::sleep;
 use self::faults::Faults;
 pub use self::faults::{Call, Fault, Injected, InjectedError};
 use crate::claim::Claim;
+use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
-use crate::store::{Begin, Blame, ConsumerId, Settled, Store, StoreError, Unit, Verdict};
+use crate::store::{
+    Begin, Blame, ConsumerId, Maintained, Settled, Store, StoreError, Unit, Verdict,
+};
 
 /// A store that fails when it is told to, or now and then by a seed. Clones share their faults.
 ///
@@ -102,8 +105,8 @@ impl<S: Store> Store for Unreliable<S> {
     type Row = S::Row;
     type Unit = UnreliableUnit<S>;
 
-    async fn open(&self, consumer: &str) -> Result<ConsumerId, StoreError> {
-        self.store.open(consumer).await
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
+        self.store.open(consumer, days).await
     }
 
     async fn begin(&self, begin: Begin) -> Result<UnreliableUnit<S>, StoreError> {
@@ -128,6 +131,10 @@ impl<S: Store> Store for Unreliable<S> {
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         let injected = error.downcast_ref().map(InjectedError::blame);
         injected.or_else(|| self.store.blame(error))
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.store.maintain().await
     }
 
     async fn note_duplicate_ages(

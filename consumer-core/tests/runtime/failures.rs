@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oneffect_core::testing::{Fault, MemoryLog, MemoryStore, Message, Unreliable};
 use oneffect_core::{
-    Consumer, DeadLetterKind, RetrySchedule, RunError, Settled, Store, StoreError,
+    Consumer, DaysFrom, DeadLetterKind, RetrySchedule, RunError, Settled, Store, StoreError,
 };
 
 use super::bench::*;
@@ -332,7 +332,7 @@ async fn an_event_found_exhausted_is_set_aside_without_running_again() {
             Scripted::default(),
         );
         log.produce(0, event("x", &[]));
-        let consumer = store.open("test").await.unwrap();
+        let consumer = store.open("test", DaysFrom::Id).await.unwrap();
         for _ in 0..3 {
             let wait = Duration::from_millis(1);
             store

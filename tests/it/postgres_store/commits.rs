@@ -2,7 +2,9 @@
 
 use oneffect_core::testing::store_contract::Fixture;
 use oneffect_core::{AssignmentId, Position};
-use oneffect_core::{Blame, DeadLetter, DeadLetterKind, Delivery, Store, StoreError, Unit};
+use oneffect_core::{
+    Blame, DaysFrom, DeadLetter, DeadLetterKind, Delivery, Store, StoreError, Unit,
+};
 use oneffect_postgres::PostgresConfig;
 use sqlx::{Connection, PgConnection};
 
@@ -17,7 +19,7 @@ async fn a_commit_whose_answer_was_lost_is_found_out_by_claiming_again() {
     let options = fixture.store.pool().connect_options();
     let proxy = Proxy::start(&options).await;
     let store = proxy.store(&options).await;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     for (cut, verdict) in [(Cut::Before, fresh_verdict()), (Cut::After, DUPLICATE)] {
         let id = format!("{cut:?}");
@@ -47,7 +49,7 @@ async fn insert_one(connection: &mut PgConnection) -> sqlx::Result<()> {
 async fn a_swallowed_unique_violation_fails_the_unit_and_in_a_nested_transaction_does_not() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let setup = "CREATE TABLE account (id int PRIMARY KEY); INSERT INTO account VALUES (1)";
     sqlx::raw_sql(setup).execute(&fixture.pool).await.unwrap();
 
@@ -72,7 +74,7 @@ async fn a_swallowed_unique_violation_fails_the_unit_and_in_a_nested_transaction
 async fn a_handlers_commit_is_of_its_own_savepoint() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     let mut unit = holder(store, consumer, "x").await;
     let mut nested = unit.connection().begin().await.unwrap();
@@ -99,7 +101,7 @@ async fn a_handlers_commit_is_of_its_own_savepoint() {
 async fn a_deferred_check_that_fails_at_commit_is_a_certain_rollback() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let setup = "
         CREATE TABLE account (id int PRIMARY KEY);
         CREATE TABLE entry (account int REFERENCES account DEFERRABLE INITIALLY DEFERRED);
@@ -132,7 +134,7 @@ async fn a_deferred_check_that_fails_at_commit_is_a_certain_rollback() {
 async fn an_error_that_nobody_waited_for_is_a_certain_rollback() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     let mut unit = holder(store, consumer, "x").await;
     {
@@ -152,7 +154,7 @@ async fn an_error_that_nobody_waited_for_is_a_certain_rollback() {
 async fn a_unit_without_claims_is_verified_too() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let position = Position::Queue {
         queue: "q".into(),
         message_id: "m".into(),
@@ -189,7 +191,7 @@ async fn a_unit_without_claims_is_verified_too() {
 async fn commits_leave_no_session_in_a_transaction() {
     let fixture = fresh!(PostgresConfig::default().max_connections(3));
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let run = async |lane: usize| {
         for n in 0..20 {
             let mut unit = holder(store, consumer, &format!("{lane}-{n}")).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oneffect_core::testing::store_contract::Fixture;
-use oneffect_core::{Begin, Blame, Store, StoreError, Unit};
+use oneffect_core::{Begin, Blame, DaysFrom, Store, StoreError, Unit};
 use oneffect_postgres::{Postgres, PostgresConfig, PostgresUnit};
 
 use super::{DUPLICATE, blame, fresh, fresh_verdict, holder, look};
@@ -34,7 +34,7 @@ async fn kill_all(fixture: &OnPostgres) {
 async fn a_killed_session_is_nobodys_failure() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     let mut unit = holder(store, consumer, "x").await;
     kill_all(&fixture).await;
@@ -60,7 +60,7 @@ async fn a_killed_session_is_nobodys_failure() {
 async fn sessions_killed_in_the_pool_do_not_fail_a_unit() {
     let fixture = fresh!(PostgresConfig::default().max_connections(3));
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let units = [
         holder(store, consumer, "a").await,
         holder(store, consumer, "b").await,
@@ -85,7 +85,7 @@ async fn a_frozen_unit_loses_its_transaction_by_the_servers_deadline() {
     let deadline = Duration::from_millis(200);
     let fixture = fresh!(PostgresConfig::default().idle_in_transaction_timeout(deadline));
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let mut frozen = holder(store, consumer, "x").await;
     OnPostgres::write_effect(frozen.connection(), "frozen").await;
 
@@ -108,7 +108,7 @@ async fn a_statement_that_never_ends_is_ended_by_the_server() {
     let deadline = Duration::from_millis(200);
     let fixture = fresh!(PostgresConfig::default().statement_timeout(deadline));
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     // The handler's future is dropped, as on a timeout; the statement goes on for a while.
     let mut unit = holder(store, consumer, "x").await;
@@ -132,7 +132,7 @@ async fn a_statement_that_never_ends_is_ended_by_the_server() {
 async fn a_read_only_connection_is_an_outage_and_is_closed() {
     let fixture = fresh!(PostgresConfig::default().max_connections(1));
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let read_only = "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY";
     sqlx::raw_sql(read_only)
         .execute(store.pool())
@@ -151,7 +151,7 @@ async fn a_read_only_connection_is_an_outage_and_is_closed() {
 async fn a_unit_that_ended_well_leaves_its_connection_to_the_next() {
     let fixture = fresh!(PostgresConfig::default().max_connections(1));
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
 
     let mut unit = holder(store, consumer, "x").await;
     let first = backend(&mut unit).await;
@@ -180,7 +180,7 @@ async fn a_database_that_cannot_be_reached_is_an_outage() {
             .max_connections(1)
             .acquire_timeout(Duration::from_millis(200))
     );
-    let consumer = fixture.store.open("ledger").await.unwrap();
+    let consumer = fixture.store.open("ledger", DaysFrom::Id).await.unwrap();
     let _all_there_are = fixture.store.begin(Begin::new(consumer)).await.unwrap();
     let error = fixture.store.begin(Begin::new(consumer)).await.unwrap_err();
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::{Claim, EventKey, Settled, Store, Unit};
+use oneffect_core::{Claim, DaysFrom, EventKey, Settled, Store, Unit};
 use oneffect_postgres::{Postgres, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -52,7 +52,7 @@ async fn rows_read_in_sequence_once_full(fixture: &OnPostgres) -> i64 {
         .await
         .unwrap();
     let store = Postgres::from_pool(pool);
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     // Statistics that come in later would make new plans, and hide the old.
     let setup = "ALTER TABLE inbox SET (autovacuum_enabled = off); ALTER TABLE retry SET (autovacuum_enabled = off)";
     sqlx::raw_sql(setup).execute(&fixture.pool).await.unwrap();

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use oneffect_core::{Settled, Store, StoreError, Unit};
+use oneffect_core::{DaysFrom, Settled, Store, StoreError, Unit};
 use oneffect_postgres::{Postgres, PostgresConfig, SCHEMA_VERSION};
 use sqlx::postgres::PgConnectOptions;
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ async fn eight_processes_that_migrate_at_once_make_one_schema() {
                 return;
             }
             store.migrate().await.unwrap();
-            let consumer = store.open("ledger").await.unwrap();
+            let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
             holder(&store, consumer, &format!("{n}"))
                 .await
                 .commit()
@@ -72,7 +72,7 @@ async fn a_migration_that_is_killed_leaves_nothing_half_done() {
             break;
         }
     }
-    let consumer = fixture.store.open("ledger").await.unwrap();
+    let consumer = fixture.store.open("ledger", DaysFrom::Id).await.unwrap();
     holder(&fixture.store, consumer, "x")
         .await
         .commit()
@@ -101,7 +101,7 @@ async fn the_schema_goes_up_down_and_up() {
     assert_eq!(objects().await, 0);
     store.migrate_to(SCHEMA_VERSION).await.unwrap();
     assert_eq!(objects().await, up);
-    store.open("ledger").await.unwrap();
+    store.open("ledger", DaysFrom::Id).await.unwrap();
     assert!(message(store.migrate_to(99).await.unwrap_err()).contains("99"));
 }
 
@@ -110,13 +110,13 @@ async fn a_schema_that_does_not_fit_says_what_to_call() {
     let fixture = unmigrated!();
     let store = &fixture.store;
 
-    let missing = message(store.open("ledger").await.unwrap_err());
+    let missing = message(store.open("ledger", DaysFrom::Id).await.unwrap_err());
     assert!(missing.contains("Postgres::migrate"), "{missing}");
 
     store.migrate().await.unwrap();
     let newer = "INSERT INTO oneffect_migration (version) VALUES (99)";
     sqlx::raw_sql(newer).execute(&fixture.pool).await.unwrap();
-    let newer = message(store.open("ledger").await.unwrap_err());
+    let newer = message(store.open("ledger", DaysFrom::Id).await.unwrap_err());
     assert!(newer.contains("99"), "{newer}");
     assert!(message(store.migrate().await.unwrap_err()).contains("99"));
     assert!(message(store.migrate_to(0).await.unwrap_err()).contains("99"));
@@ -125,7 +125,7 @@ async fn a_schema_that_does_not_fit_says_what_to_call() {
         .execute(&fixture.pool)
         .await
         .unwrap();
-    let older = message(store.open("ledger").await.unwrap_err());
+    let older = message(store.open("ledger", DaysFrom::Id).await.unwrap_err());
     assert!(older.contains("Postgres::migrate"), "{older}");
 }
 
@@ -136,7 +136,7 @@ async fn commits_that_a_crash_takes_back_are_refused() {
     let options = PgConnectOptions::clone(&options).options([("synchronous_commit", "off")]);
     let store = Postgres::from_pool(sqlx::PgPool::connect_with(options).await.unwrap());
 
-    let refused = message(store.open("ledger").await.unwrap_err());
+    let refused = message(store.open("ledger", DaysFrom::Id).await.unwrap_err());
 
     assert!(refused.contains("synchronous_commit"), "{refused}");
 }
@@ -145,7 +145,7 @@ async fn commits_that_a_crash_takes_back_are_refused() {
 async fn the_inbox_can_be_read_by_people() {
     let fixture = fresh!();
     let store = &fixture.store;
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     let uuid = "0190163d-8694-739b-aea5-966c26f8ad91";
     for id in [uuid, "caf\u{e9}\0"] {
         let mut unit = holder(store, consumer, id).await;
@@ -184,14 +184,14 @@ async fn the_inbox_can_be_read_by_people() {
 #[tokio::test]
 async fn schemas_do_not_see_one_another() {
     let (one, other) = (fresh!(), fresh!());
-    let consumer = one.store.open("ledger").await.unwrap();
+    let consumer = one.store.open("ledger", DaysFrom::Id).await.unwrap();
     holder(&one.store, consumer, "x")
         .await
         .commit()
         .await
         .unwrap();
 
-    let consumer_there = other.store.open("ledger").await.unwrap();
+    let consumer_there = other.store.open("ledger", DaysFrom::Id).await.unwrap();
 
     assert_eq!(look(&one.store, consumer, "x").await, DUPLICATE);
     assert_eq!(

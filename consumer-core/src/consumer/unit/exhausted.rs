@@ -3,7 +3,7 @@
 use tracing::warn;
 
 use super::progress::log_dead_letter;
-use super::run::FewerVerdicts;
+use super::run::{FewerVerdicts, untimely};
 use super::{Again, Batch, End, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
@@ -62,7 +62,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 (letter, Fate::DeadLettered)
             }
             // Another process has settled the key meanwhile.
-            Some(Verdict::Duplicate(settled)) => {
+            Some(Verdict::Duplicate { settled, .. }) => {
                 unit.rollback().await;
                 return Ok(Fate::Duplicate(settled));
             }
@@ -74,6 +74,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 let letter =
                     DeadLetter::mismatch(&item.delivery, claim.key, ours, theirs, &settled);
                 (letter, Fate::Mismatched)
+            }
+            Some(verdict @ (Verdict::TooLate { .. } | Verdict::Future { .. })) => {
+                (untimely(item, key, &verdict), Fate::DeadLettered)
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts)),
         };

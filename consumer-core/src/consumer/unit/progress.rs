@@ -85,8 +85,9 @@ impl<R: Send> Progress<R> {
         }
     }
 
-    /// Sets aside what has another event's key. That event's inbox row stays as it is.
-    pub(super) fn set_aside_mismatch(&mut self, letter: DeadLetter) {
+    /// Sets aside what this unit holds no key of: another event has it, or its day is not
+    /// remembered. The inbox stays as it is.
+    pub(super) fn set_aside_unclaimed(&mut self, letter: DeadLetter) {
         self.dirty = true;
         log_dead_letter(&letter);
         self.letters.push(letter);

@@ -247,10 +247,10 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Some(Verdict::Fresh(prior)) => prior,
             // The broker counts by position, so behind a failed event of its lane even a duplicate
             // waits; it is settled as soon as its turn comes.
-            Some(Verdict::Duplicate(_) | Verdict::Mismatch { .. }) if blocked => {
+            Some(verdict) if blocked && !matches!(verdict, Verdict::Fresh(_)) => {
                 return Ok(Judged::Known(Fate::NotBegun));
             }
-            Some(Verdict::Duplicate(settled)) => {
+            Some(Verdict::Duplicate { settled, .. }) => {
                 return Ok(Judged::Known(Fate::Duplicate(settled)));
             }
             Some(Verdict::Mismatch {
@@ -260,8 +260,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }) => {
                 let (delivery, key) = (&item.delivery, key.clone());
                 let letter = DeadLetter::mismatch(delivery, key, ours, theirs, &settled);
-                progress.set_aside_mismatch(letter);
+                progress.set_aside_unclaimed(letter);
                 return Ok(Judged::Known(Fate::Mismatched));
+            }
+            Some(verdict @ (Verdict::TooLate { .. } | Verdict::Future { .. })) => {
+                let letter = untimely(item, key, &verdict);
+                progress.set_aside_unclaimed(letter);
+                return Ok(Judged::Known(Fate::DeadLettered));
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts).into()),
         };
@@ -300,6 +305,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
         }
     }
+}
+
+/// The dead letter of an event whose day is no longer remembered, or cannot be true.
+pub(super) fn untimely(item: &Item, key: &EventKey, verdict: &Verdict) -> DeadLetter {
+    let (kind, error) = match verdict {
+        Verdict::TooLate { day, floor } => (
+            DeadLetterKind::TooLate,
+            format!("its day is {day}, and the inbox remembers nothing before {floor}"),
+        ),
+        Verdict::Future { day, last } => (
+            DeadLetterKind::Future,
+            format!("its day is {day}, and {last} is the last one that is believed"),
+        ),
+        _ => (DeadLetterKind::Poison, format!("{verdict:?}")),
+    };
+    DeadLetter::new(&item.delivery, Some(key.clone()), kind, 0, &error)
+        .with_fingerprint(item.fingerprint)
 }
 
 /// A store that breaks its contract.

@@ -88,6 +88,7 @@ pub(super) enum Write {
 pub(super) struct InboxRow {
     pub(super) settled: Settled,
     pub(super) fingerprint: Option<Fingerprint16>,
+    pub(super) recorded_at: Instant,
 }
 
 #[derive(Debug)]
@@ -238,11 +239,14 @@ impl State {
 
     pub(super) fn apply(&mut self, consumer: ConsumerId, write: Write) {
         match write {
-            Write::Claim(Claim { key, fingerprint }) => {
+            Write::Claim(Claim {
+                key, fingerprint, ..
+            }) => {
                 let settled = Settled::Done { reply: None };
                 let row = InboxRow {
                     settled,
                     fingerprint,
+                    recorded_at: Instant::now(),
                 };
                 self.inbox.insert((consumer, key), row);
             }

@@ -21,7 +21,7 @@ fn claim(id: &str) -> Claim {
 }
 
 async fn begin(store: &MemoryStore) -> MemoryUnit {
-    let consumer = store.open("ledger").await.unwrap();
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
     store.begin(Begin::new(consumer)).await.unwrap()
 }
 
@@ -180,13 +180,13 @@ async fn a_rival_waits_and_is_fresh_when_the_first_gives_way() {
             let (verdicts, ()) = tokio::join!(rival.claim(&both), end_first);
 
             let fresh = || Verdict::Fresh(Prior::default());
-            let b = if commits {
-                Verdict::Duplicate(DONE)
-            } else {
-                fresh()
+            let duplicate = || Verdict::Duplicate {
+                settled: DONE,
+                age: Duration::ZERO,
             };
+            let b = if commits { duplicate() } else { fresh() };
             let a = if commits && !unclaims {
-                Verdict::Duplicate(DONE)
+                duplicate()
             } else {
                 fresh()
             };
@@ -220,7 +220,7 @@ async fn a_mismatch_leaves_the_row_as_it_was() {
         let verdicts = unit.claim(std::slice::from_ref(&other)).await.unwrap();
         unit.commit().await.unwrap();
 
-        let expected = other.verdict_on(DONE, first.fingerprint);
+        let expected = other.verdict_on(DONE, first.fingerprint, Duration::ZERO);
         assert_eq!(verdicts, [expected]);
         let stored = store.fingerprint("ledger", &key("a"));
         assert_eq!(stored, first.fingerprint);
@@ -231,7 +231,7 @@ async fn a_mismatch_leaves_the_row_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn a_unit_dropped_anywhere_leaves_all_or_nothing() {
     async fn unit(store: &MemoryStore) {
-        let consumer = store.open("ledger").await.unwrap();
+        let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
         store
             .charge(consumer, &key("a"), "once", Duration::ZERO)
             .await

@@ -52,10 +52,11 @@ impl MemoryUnit {
         if let Some(InboxRow {
             settled,
             fingerprint,
+            recorded_at,
         }) = inbox_row
         {
             connection.database.unlock(connection.transaction, &lock);
-            return Ok(claim.verdict_on(settled, fingerprint));
+            return Ok(claim.verdict_on(settled, fingerprint, recorded_at.elapsed()));
         }
         connection.write([Write::Claim(claim.clone())]);
         Ok(Verdict::Fresh(prior))

@@ -10,7 +10,7 @@ fn key(id: &str) -> EventKey {
 
 /// Claims `a` and writes a row for it when it is fresh.
 async fn run(store: &Unreliable<MemoryStore>) -> Result<(), StoreError> {
-    let consumer = store.open("ledger").await?;
+    let consumer = store.open("ledger", DaysFrom::Id).await?;
     let mut unit = store.begin(Begin::new(consumer)).await?;
     if let [Verdict::Fresh(_)] = unit.claim(&[key("a").into()]).await?.as_slice() {
         unit.connection()

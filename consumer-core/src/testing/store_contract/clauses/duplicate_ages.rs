@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::bench;
+use crate::day::DaysFrom;
 use crate::duplicate_ages::DuplicateAges;
 use crate::store::Store;
 use crate::testing::store_contract::Fixture;
@@ -11,7 +12,10 @@ use crate::testing::store_contract::Fixture;
 pub async fn ages_of_duplicates_add_up<F: Fixture>() {
     let bench = bench!(F);
     let (store, consumer) = (&bench.store, bench.consumer);
-    let other = store.open("other").await.expect("another consumer");
+    let other = store
+        .open("other", DaysFrom::Id)
+        .await
+        .expect("another consumer");
     let ages = |ages: &[Duration]| {
         let mut histogram = DuplicateAges::default();
         ages.iter().for_each(|age| histogram.record(*age));

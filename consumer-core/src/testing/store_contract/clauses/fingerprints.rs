@@ -1,12 +1,16 @@
 //! What is stored with a claim, and what another claim is told of it.
 
+use std::time::Duration;
+
 use super::bench;
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::fingerprint::Fingerprint;
 use crate::store::{Settled, Unit, Verdict};
 use crate::testing::store_contract::Fixture;
-use crate::testing::store_contract::support::{Bench, DONE, DUPLICATE, delivery, fresh, key};
+use crate::testing::store_contract::support::{
+    Bench, DONE, DUPLICATE, ageless, delivery, duplicate, fresh, key,
+};
 
 fn claim(id: &str, setting: Fingerprint, content: &str) -> Claim {
     Claim::new(key(id)).with_fingerprint(setting.of(Some(content.as_bytes())))
@@ -16,7 +20,7 @@ impl<F: Fixture> Bench<F> {
     /// Claims and commits.
     async fn claim(&self, claims: &[Claim]) -> Vec<Verdict> {
         let mut unit = self.begin().await;
-        let verdicts = unit.claim(claims).await.expect("a claim is answered");
+        let verdicts = ageless(unit.claim(claims).await.expect("a claim is answered"));
         unit.commit().await.expect("the unit commits");
         verdicts
     }
@@ -109,7 +113,7 @@ pub async fn a_mismatch_says_what_became_of_the_first_and_leaves_it<F: Fixture>(
         unit.commit().await.expect("committed");
 
         let again = bench.claim(&[first]).await;
-        assert_eq!(again, [Verdict::Duplicate(outcome)]);
+        assert_eq!(again, [duplicate(outcome)]);
     }
     let letters = bench.fixture.dead_letters().await;
     assert!(letters.iter().all(|letter| letter.kind == "mismatch"));
@@ -144,7 +148,7 @@ pub async fn each_fingerprint_belongs_to_its_key<F: Fixture>() {
     for (at, (claim, verdict)) in batch.iter().zip(verdicts).enumerate() {
         let expected = match first.iter().find(|first| first.key == claim.key) {
             None => fresh(1).remove(0),
-            Some(first) => claim.verdict_on(DONE, first.fingerprint),
+            Some(first) => claim.verdict_on(DONE, first.fingerprint, Duration::ZERO),
         };
         assert_eq!(verdict, expected, "at {at}: {claim:?}");
     }

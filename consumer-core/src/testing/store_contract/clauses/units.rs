@@ -6,10 +6,11 @@ use bytes::Bytes;
 use tokio::join;
 
 use super::bench;
+use crate::day::DaysFrom;
 use crate::event_key::{EventKey, Tenant};
 use crate::store::{Begin, Blame, Prior, Settled, Store, StoreError, Unit, Verdict};
 use crate::testing::store_contract::support::{
-    Bench, DUPLICATE, claims, drop_at, fresh, is_rolled_back, key, keys, letter,
+    Bench, DUPLICATE, claims, drop_at, duplicate, fresh, is_rolled_back, key, keys, letter,
 };
 use crate::testing::store_contract::{Ending, Fixture};
 
@@ -48,7 +49,7 @@ pub async fn a_unit_dropped_at_any_await_point_leaves_nothing_or_all<F: Fixture>
 
         let verdicts = bench.look(&[done.clone(), refused.clone()]).await;
         let reason = "no".into();
-        let all = [DUPLICATE, Verdict::Duplicate(Settled::Rejected { reason })];
+        let all = [DUPLICATE, duplicate(Settled::Rejected { reason })];
         let effects = bench.fixture.effects().await;
         let letters = bench.fixture.dead_letters().await;
         if verdicts == all {
@@ -295,7 +296,11 @@ pub async fn tenants_and_consumers_tell_keys_apart<F: Fixture>() {
 
     assert_eq!(bench.look(&claimed).await, vec![DUPLICATE; claimed.len()]);
     assert_eq!(bench.look(&untouched).await, fresh(untouched.len()));
-    let other = bench.store.open("mailer").await.expect("opened");
+    let other = bench
+        .store
+        .open("mailer", DaysFrom::Id)
+        .await
+        .expect("opened");
     let mut unit = bench.begin_for(other).await;
     assert_eq!(
         unit.claim(&claims(&claimed)).await.expect("claimed"),
@@ -307,7 +312,7 @@ pub async fn tenants_and_consumers_tell_keys_apart<F: Fixture>() {
 /// [`Store::open`].
 pub async fn a_consumer_keeps_its_number<F: Fixture>() {
     let bench = bench!(F);
-    let open = async |name: &str| bench.store.open(name).await.expect("opened");
+    let open = async |name: &str| bench.store.open(name, DaysFrom::Id).await.expect("opened");
 
     let (first, second) = join!(open("mailer"), open("mailer"));
 
@@ -391,7 +396,7 @@ pub async fn outcomes_come_back_with_the_duplicate<F: Fixture>() {
     unit.record(&recorded).await.expect("recorded");
     unit.commit().await.expect("committed");
 
-    let mut expected: Vec<_> = outcomes.into_iter().map(Verdict::Duplicate).collect();
+    let mut expected: Vec<_> = outcomes.into_iter().map(duplicate).collect();
     expected.push(DUPLICATE);
     assert_eq!(bench.look(&batch).await, expected);
 }
@@ -425,7 +430,7 @@ pub async fn a_reply_comes_back_byte_for_byte_with_every_duplicate<F: Fixture>()
 
     let expected: Vec<_> = replies
         .into_iter()
-        .map(|reply| Verdict::Duplicate(Settled::Done { reply }))
+        .map(|reply| duplicate(Settled::Done { reply }))
         .collect();
     for _ in 0..2 {
         assert_eq!(bench.look(&batch).await, expected);
