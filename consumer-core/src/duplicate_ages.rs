@@ -60,7 +60,9 @@ impl DuplicateAges {
 
     /// Adds what another histogram holds.
     pub fn merge(&mut self, other: &Self) {
-        other.buckets().for_each(|bucket| self.add(bucket));
+        for bucket in other.buckets() {
+            self.add(bucket);
+        }
     }
 
     fn add(&mut self, more: AgeBucket) {
@@ -189,7 +191,9 @@ mod tests {
             share in 0.0..=1.0_f64,
         ) {
             let mut ages = DuplicateAges::default();
-            all.iter().for_each(|age| ages.record(seconds(*age)));
+            for age in &all {
+                ages.record(seconds(*age));
+            }
             all.sort_unstable();
             let met = |n: usize| n as f64 / all.len() as f64 >= share;
             let rank = (1..=all.len()).find(|n| met(*n)).unwrap();
@@ -204,7 +208,9 @@ mod tests {
         ) {
             let of = |all: &[u64]| {
                 let mut ages = DuplicateAges::default();
-                all.iter().for_each(|age| ages.record(seconds(*age)));
+                for age in all {
+                    ages.record(seconds(*age));
+                }
                 ages
             };
             let mut merged = DuplicateAges::default();

@@ -18,7 +18,9 @@ pub async fn ages_of_duplicates_add_up<F: Fixture>() {
         .expect("another consumer");
     let ages = |ages: &[Duration]| {
         let mut histogram = DuplicateAges::default();
-        ages.iter().for_each(|age| histogram.record(*age));
+        for age in ages {
+            histogram.record(*age);
+        }
         histogram
     };
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
