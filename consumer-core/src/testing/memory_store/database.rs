@@ -13,6 +13,7 @@ use super::error::MemoryError;
 use super::letters::LetterRow;
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
+use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::letters::LetterId;
@@ -32,6 +33,7 @@ pub(super) struct State {
     pub(super) inbox: BTreeMap<(ConsumerId, EventKey), InboxRow>,
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
     pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), LetterRow>,
+    pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
     pub(super) open: usize,
     pub(super) peak: usize,
