@@ -37,7 +37,7 @@ pub mod testing;
 mod watermark;
 
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, RunError};
+pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
 pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};

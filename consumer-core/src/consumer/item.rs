@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use super::config::ConsumerConfig;
 use crate::claim::Claim;
-use crate::delivery::{AssignmentId, Delivery, Order};
+use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
@@ -29,6 +30,27 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// Finds out what is to be known of a delivery before its event is claimed.
+    pub(super) fn new(
+        config: &ConsumerConfig,
+        delivery: Delivery,
+        cancelled: CancellationToken,
+    ) -> Self {
+        let key = config.identify(&delivery);
+        let fingerprint = match key {
+            Ok(_) => config.fingerprint.of(delivery.payload.as_deref()),
+            Err(_) => None,
+        };
+        Self {
+            key,
+            fingerprint,
+            bytes: delivery.size(),
+            cancelled,
+            orphaned: AtomicBool::new(false),
+            delivery,
+        }
+    }
+
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
     }
@@ -46,12 +68,7 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        let assignment = self.assignment();
-        match &self.delivery.order {
-            Order::Assignment => LaneKey::Assignment(assignment),
-            Order::Group(group) => LaneKey::Group(assignment, group.clone()),
-            Order::None => LaneKey::Alone(assignment),
-        }
+        LaneKey::of(self.assignment(), &self.delivery.order)
     }
 }
 
@@ -72,6 +89,8 @@ pub(super) enum Fate {
     Failed {
         wait: Duration,
     },
+    /// It would have to be set aside, and there is no room for another dead letter.
+    NoRoom,
     /// An earlier attempt, perhaps of another process, asked for a longer wait.
     Held {
         wait: Duration,
@@ -88,7 +107,7 @@ impl Fate {
             | Self::Rejected { .. }
             | Self::DeadLettered
             | Self::Mismatched => true,
-            Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => false,
+            Self::Failed { .. } | Self::NoRoom | Self::Held { .. } | Self::NotBegun => false,
         }
     }
 
@@ -103,7 +122,11 @@ impl Fate {
                 reason: reason.clone(),
             }),
             Self::DeadLettered => Some(Settled::Dead),
-            Self::Mismatched | Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => None,
+            Self::Mismatched
+            | Self::Failed { .. }
+            | Self::NoRoom
+            | Self::Held { .. }
+            | Self::NotBegun => None,
         }
     }
 }

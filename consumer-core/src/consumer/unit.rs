@@ -3,6 +3,7 @@
 mod exhausted;
 mod handle;
 mod progress;
+mod redrive;
 mod run;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
@@ -33,6 +35,7 @@ pub(super) struct Workshop<S, H> {
     handler_timeout: Duration,
     reply_limit: usize,
     caution: Caution,
+    config: ConsumerConfig,
 }
 
 /// What one unit is to do.
@@ -102,6 +105,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
             caution: Caution::default(),
+            config: config.clone(),
         }
     }
 

@@ -9,12 +9,14 @@
 mod duplicate_ages;
 mod fingerprints;
 mod letters;
+mod redrive;
 mod rivals;
 mod units;
 
 pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
+pub use redrive::*;
 pub use rivals::*;
 pub use units::*;
 
