@@ -10,6 +10,7 @@
 mod bench;
 mod chaos;
 mod circuit;
+mod dead_letters;
 mod failures;
 mod fingerprints;
 mod health;
@@ -17,6 +18,7 @@ mod hostile;
 mod once;
 mod queues;
 mod rebalance;
+mod redrive;
 mod replies;
 mod stopping;
 mod tempest;
