@@ -24,6 +24,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod pace;
 mod reply;
 mod retry;
 mod shutdown;

@@ -200,7 +200,7 @@ pub enum Late {
 }
 
 impl Begin {
-    /// A unit for that consumer, with the usual wait of 500 ms.
+    /// A unit for that consumer, whose claim waits for 500 ms.
     pub fn new(consumer: ConsumerId) -> Self {
         Self {
             consumer,

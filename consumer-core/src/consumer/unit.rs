@@ -19,6 +19,7 @@ use super::item::{Fate, Item};
 use super::opening::blame;
 use crate::caution::Caution;
 use crate::handler::{Handler, error_chain};
+use crate::pace::Pace;
 use crate::retry::RetrySchedule;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
@@ -33,6 +34,7 @@ pub(super) struct Workshop<S, H> {
     handler_timeout: Duration,
     reply_limit: usize,
     caution: Caution,
+    pace: Pace,
 }
 
 /// What one unit is to do.
@@ -93,6 +95,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
             caution: Caution::default(),
+            pace: Pace::new(),
         }
     }
 
@@ -117,6 +120,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             .run_until_it_ends(&batch, &mut report.second_run, &mut report.charged)
             .await;
         report.took = begun.elapsed();
+        if let End::Fates(_) = report.end {
+            self.pace.observe(report.took);
+        }
         report
     }
 
@@ -209,9 +215,11 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
 
     fn begin(&self, batch: &Batch) -> Begin {
         let mut begin = Begin::new(self.consumer);
-        if batch.split {
-            begin.claim_wait = Duration::from_millis(10);
-        }
+        begin.claim_wait = if batch.split {
+            Duration::from_millis(10)
+        } else {
+            self.pace.worth_waiting()
+        };
         begin
     }
 
