@@ -19,3 +19,4 @@ mod replies;
 mod stopping;
 mod tempest;
 mod tenants;
+mod windows;
