@@ -24,6 +24,11 @@ const MIGRATIONS: &[Migration] = &[
         down: include_str!("../migrations/0001_inbox.down.sql"),
     },
     Migration {
+        version: 2,
+        up: include_str!("../migrations/0002_dead_letter.up.sql"),
+        down: include_str!("../migrations/0002_dead_letter.down.sql"),
+    },
+    Migration {
         version: 4,
         up: include_str!("../migrations/0004_duplicate_ages.up.sql"),
         down: include_str!("../migrations/0004_duplicate_ages.down.sql"),
