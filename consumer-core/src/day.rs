@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::event_key::EventId;
+use crate::store::StoreError;
 
 /// A UTC day, by its number since 1970-01-01. It prints as `2026-12-01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,6 +84,23 @@ impl DaysFrom {
             Self::Id => "id",
             Self::Producer => "producer",
         }
+    }
+
+    /// For stores: refuses what is asked for when another answer is kept with the consumer.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`], which says what to do.
+    pub fn check_against(self, kept: &str, consumer: &str) -> Result<(), StoreError> {
+        let asked = self.as_str();
+        if asked == kept {
+            return Ok(());
+        }
+        Err(StoreError::misconfigured(format!(
+            "the days of consumer {consumer:?} come from {kept:?}, as it was first opened, and now \
+             {asked:?} is asked for: its events would be looked for under other days than they are \
+             remembered by, and take effect again. Take the setting (`producer_repeats_time`) back, \
+             or give the consumer another name, which makes every event new to it"
+        )))
     }
 }
 
