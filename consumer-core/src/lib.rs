@@ -18,6 +18,7 @@ mod fingerprint;
 mod flow;
 mod handler;
 mod headers_json;
+mod health;
 mod identify;
 mod json_pointer;
 mod keys_in_flight;
@@ -48,6 +49,7 @@ pub use handler::{
     Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, done_with,
     error_chain, handler_fn, reject,
 };
+pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
