@@ -117,8 +117,9 @@ impl EventId {
     pub fn day(&self) -> Option<Day> {
         let millis = match self.as_uuid() {
             Some(uuid) if uuid.get_version_num() == 7 => {
-                let [a, b, c, d, e, f, ..] = *uuid.as_bytes();
-                i64::from_be_bytes([0, 0, a, b, c, d, e, f])
+                let mut millis = [0; 8];
+                millis[2..].copy_from_slice(&uuid.as_bytes()[..6]);
+                i64::from_be_bytes(millis)
             }
             Some(_) => return None,
             None => ulid_millis(self.as_text()?)?,

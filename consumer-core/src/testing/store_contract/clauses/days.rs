@@ -8,7 +8,7 @@ use tokio::join;
 use super::bench;
 use crate::claim::Claim;
 use crate::day::{Day, DaysFrom};
-use crate::event_key::{EventId, EventKey};
+use crate::event_key::EventKey;
 use crate::store::{Begin, Late, Prior, Settled, Store, StoreError, Unit, Verdict};
 use crate::testing::store_contract::Fixture;
 use crate::testing::store_contract::support::{
