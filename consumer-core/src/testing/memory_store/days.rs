@@ -45,20 +45,8 @@ impl Memory {
 
     /// Where the inbox keeps an event, or why it is not to be looked for.
     pub(super) fn place(&self, claim: &Claim, late: Late, today: Day) -> Result<Place, Verdict> {
-        let Some(day) = claim.day else {
-            return Ok(Place::Open);
-        };
-        let (floor, last) = (self.floor, today.plus(1));
-        if day < floor {
-            return match late {
-                Late::Refuse => Err(Verdict::TooLate { day, floor }),
-                Late::AsNew => Ok(Place::Open),
-            };
-        }
-        if day > last {
-            return Err(Verdict::Future { day, last });
-        }
-        Ok(Place::Day(day))
+        let day = claim.day_within(late, self.floor, today)?;
+        Ok(day.map_or(Place::Open, Place::Day))
     }
 }
 
