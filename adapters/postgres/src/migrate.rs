@@ -8,7 +8,7 @@ use crate::store::Postgres;
 use crate::transaction::Transaction;
 
 /// The version of the schema that this program works with.
-pub const SCHEMA_VERSION: i32 = 2;
+pub const SCHEMA_VERSION: i32 = 4;
 
 struct Migration {
     /// What it makes, and what its way down starts from.
@@ -24,9 +24,14 @@ const MIGRATIONS: &[Migration] = &[
         down: include_str!("../migrations/0001_inbox.down.sql"),
     },
     Migration {
-        version: SCHEMA_VERSION,
+        version: 2,
         up: include_str!("../migrations/0002_dead_letter.up.sql"),
         down: include_str!("../migrations/0002_dead_letter.down.sql"),
+    },
+    Migration {
+        version: 4,
+        up: include_str!("../migrations/0004_duplicate_ages.up.sql"),
+        down: include_str!("../migrations/0004_duplicate_ages.down.sql"),
     },
 ];
 

@@ -27,6 +27,7 @@ mod commit;
 mod config;
 mod days;
 mod dead_letter;
+mod duplicate_ages;
 mod keys;
 mod migrate;
 mod open;

@@ -7,12 +7,14 @@
 )]
 
 mod days;
+mod duplicate_ages;
 mod fingerprints;
 mod letters;
 mod rivals;
 mod units;
 
 pub use days::*;
+pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
 pub use rivals::*;
