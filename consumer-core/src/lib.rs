@@ -49,6 +49,7 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use identify::{IdFrom, TenantFrom};
+pub use lanes::Lanes;
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;

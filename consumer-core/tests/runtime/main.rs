@@ -12,6 +12,7 @@ mod chaos;
 mod failures;
 mod fingerprints;
 mod hostile;
+mod lanes;
 mod once;
 mod queues;
 mod rebalance;
