@@ -12,9 +12,11 @@ use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
+use crate::finding::Finding;
 use crate::fingerprint::Fingerprint16;
 use crate::handler::one_line;
 use crate::letters::{DeadLetters, Letter, LetterId};
+use crate::window::Window;
 
 /// A database that holds the inbox beside the user's own tables.
 ///
@@ -42,6 +44,14 @@ use crate::letters::{DeadLetters, Letter, LetterId};
 ///     unit commits.
 /// 12. A key whose inbox row a unit takes back is `Fresh` to that unit's claim, and to others once
 ///     it commits without claiming the key again.
+/// 13. Every repeat of an event has the day of the first, and a claim that has a day need not be
+///     looked for under another; one that has none is looked for under every day that is
+///     remembered. The database's clock decides what today is; a day after tomorrow is a
+///     [`Verdict::Future`], and is not claimed.
+/// 14. The floor only rises, and is recorded before anything is forgotten. A claim of a day below it
+///     is never `Fresh`: it is a [`Verdict::TooLate`], and is not claimed.
+/// 15. ... unless the unit began with [`Late::AsNew`]: then it is claimed as if it had no day.
+/// 16. Where a consumer's days come from is kept with it, and another answer is refused.
 #[async_trait]
 pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
@@ -109,6 +119,21 @@ pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// When the database cannot be asked.
     async fn duplicate_ages(&self, _consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         Ok(DuplicateAges::default())
+    }
+
+    /// How long a settled event key is remembered; the default is a store that forgets nothing.
+    /// Changes nothing, and needs no consumer to be open.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    async fn window(&self) -> Result<Window, StoreError> {
+        Ok(Window::Unlimited)
+    }
+
+    /// Looks at the database's settings, the schema and the role's rights, for people. Changes
+    /// nothing; what cannot be looked at is a finding too.
+    async fn examine(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// How many units may run at once; `None` when only the pool limits them.
@@ -228,7 +253,7 @@ pub enum Late {
 }
 
 impl Begin {
-    /// A unit for that consumer, with the usual wait of 500 ms.
+    /// A unit for that consumer, whose claim waits for 500 ms.
     pub fn new(consumer: ConsumerId) -> Self {
         Self {
             consumer,

@@ -12,7 +12,7 @@ use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
-use crate::lanes::LaneKey;
+use crate::lanes::{LaneKey, Lanes};
 use crate::store::Settled;
 
 /// A delivery that has been admitted.
@@ -27,6 +27,7 @@ pub(super) struct Item {
     pub(super) cancelled: CancellationToken,
     /// Its unit has outlived its assignment, and nothing follows it any more.
     pub(super) orphaned: AtomicBool,
+    pub(super) lanes: Lanes,
 }
 
 impl Item {
@@ -47,6 +48,7 @@ impl Item {
             bytes: delivery.size(),
             cancelled,
             orphaned: AtomicBool::new(false),
+            lanes: config.lanes,
             delivery,
         }
     }
@@ -68,7 +70,13 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        LaneKey::of(self.assignment(), &self.delivery.order)
+        let (assignment, delivery) = (self.assignment(), &self.delivery);
+        LaneKey::of(
+            assignment,
+            &delivery.order,
+            delivery.key.as_ref(),
+            self.lanes,
+        )
     }
 }
 

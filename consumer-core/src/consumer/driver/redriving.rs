@@ -187,7 +187,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         let mut ours = self.assignments.iter();
         let held = ours.find(|(_, held)| *held.name == part && !held.cancelled.is_cancelled());
         if let Some((id, held)) = held {
-            let lane = LaneKey::of(*id, &letter.order);
+            let lane = LaneKey::of(*id, &letter.order, letter.key.as_ref(), self.config.lanes);
             return Place::Lane(lane, held.cancelled.child_token());
         }
         let is_shared = match &letter.position {
