@@ -208,13 +208,9 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// # Cancel safety
     /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
     /// the broker delivers again. Prefer `shutdown`.
-<<<<<<< HEAD
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
-=======
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
         // However this ends: what no longer runs is not ready.
         let _ended = Ended(self.health.clone());
->>>>>>> main
         self.config.validate().map_err(RunError::Config)?;
         let mut shutdown = std::pin::pin!(shutdown);
         let consumer = tokio::select! {

@@ -27,12 +27,9 @@ pub(super) async fn check<S: Store>(
         }
     };
     let reaches = source.horizon().await;
-    let check = WindowCheck::new(
-        window,
-        reaches,
-        &config.replay_horizons,
-        config.longest_failure(),
-    );
+    // A delivery waits for the events of its lane ahead of it, for as long as the source lets it.
+    let retries = config.longest_failure().min(source.longest_hold(true));
+    let check = WindowCheck::new(window, reaches, &config.replay_horizons, retries);
     for reach in check.unknown() {
         warn!(target: TARGET, consumer = name, path = reach.path, window = %window, cause = reach.found, "whether events are remembered for long enough is not checked: nobody says for how long this path may bring duplicates");
     }
