@@ -12,6 +12,7 @@ mod day;
 mod dead_letter;
 mod decode;
 mod delivery;
+pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;

@@ -31,6 +31,7 @@ mod commit;
 mod config;
 mod dead_letter;
 mod duplicate_ages;
+mod examine;
 mod keys;
 mod migrate;
 mod open;

@@ -27,6 +27,7 @@ mod commit;
 mod config;
 mod dead_letter;
 mod duplicate_ages;
+mod examine;
 mod keys;
 mod migrate;
 mod open;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Store, StoreError,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -153,6 +153,10 @@ impl Store for Sqlite {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.read_duplicate_ages(consumer).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.examine_all().await
     }
 
     fn max_units(&self) -> Option<usize> {

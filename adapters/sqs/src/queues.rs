@@ -294,13 +294,13 @@ mod tests {
 
     const DAY: u64 = 24 * 60 * 60;
 
-    fn kept(days: u64) -> Attributes {
+    fn kept(days: u64) -> HashMap<Name, String> {
         let retention = (days * DAY).to_string();
-        Ok(HashMap::from([(Name::MessageRetentionPeriod, retention)]))
+        HashMap::from([(Name::MessageRetentionPeriod, retention)])
     }
 
     fn queues(name: &str, queue: u64, dead_letters: Attributes) -> Queues {
-        let mut attributes = kept(queue).unwrap();
+        let mut attributes = kept(queue);
         let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:r:1:dead","maxReceiveCount":24}"#;
         attributes.insert(Name::RedrivePolicy, policy.to_owned());
         Queues {
@@ -325,7 +325,7 @@ mod tests {
     fn a_message_that_is_redriven_has_its_time_in_the_queue_once_more() {
         let minute = Duration::from_mins(1);
         for (name, expected) in [("orders", 18.0), ("orders.fifo", 22.0)] {
-            let reaches = queues(name, 4, kept(14)).reaches(minute);
+            let reaches = queues(name, 4, Ok(kept(14))).reaches(minute);
             let lengths: Vec<f64> = reaches.iter().map(days).collect();
             assert_eq!(lengths, [4.0, 24.0 / 1440.0, expected], "{name}");
             assert_eq!(reaches[2].path, format!("queue {name}, redriven"));

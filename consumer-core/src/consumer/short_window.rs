@@ -15,7 +15,7 @@ use crate::window::{Window, WindowCheck};
 pub(super) async fn check<S: Store>(
     name: &str,
     store: &S,
-    source: &mut impl Source,
+    source: &mut dyn Source,
     config: &ConsumerConfig,
 ) -> Result<(), RunError> {
     let window = match store.window().await {
@@ -26,10 +26,7 @@ pub(super) async fn check<S: Store>(
             return Ok(());
         }
     };
-    let reaches = source.horizon().await;
-    // A delivery waits for the events of its lane ahead of it, for as long as the source lets it.
-    let retries = config.longest_failure().min(source.longest_hold(true));
-    let check = WindowCheck::new(window, reaches, &config.replay_horizons, retries);
+    let check = WindowCheck::of(window, source, config).await;
     for reach in check.unknown() {
         warn!(target: TARGET, consumer = name, path = reach.path, window = %window, cause = reach.found, "whether events are remembered for long enough is not checked: nobody says for how long this path may bring duplicates");
     }
