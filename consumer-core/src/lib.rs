@@ -68,4 +68,4 @@ pub use store::{
     Begin, Blame, ConsumerId, Late, Maintained, Prior, Settled, Store, StoreError, Unit, Verdict,
 };
 pub use watermark::Watermark;
-pub use window::{Longest, Reach, ReplayHorizon, Window, WindowCheck};
+pub use window::{IdShape, InboxLoad, InboxSize, RowSize, Longest, Reach, ReplayHorizon, Window, WindowCheck};

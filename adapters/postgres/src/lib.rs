@@ -37,6 +37,7 @@ mod migrate;
 mod open;
 mod record;
 mod retry;
+mod size;
 mod staged;
 mod store;
 mod transaction;
@@ -44,6 +45,7 @@ mod unit;
 
 pub use config::{Isolation, PostgresConfig, Statements};
 pub use migrate::SCHEMA_VERSION;
+pub use size::inbox_size;
 pub use staged::{Insert, PostgresRow, StagedRow};
 pub use store::Postgres;
 pub use unit::PostgresUnit;

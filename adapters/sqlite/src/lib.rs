@@ -33,6 +33,7 @@ mod migrate;
 mod open;
 mod record;
 mod retry;
+mod size;
 mod staged;
 mod store;
 mod transaction;
@@ -40,6 +41,7 @@ mod unit;
 
 pub use config::SqliteConfig;
 pub use migrate::SCHEMA_VERSION;
+pub use size::inbox_size;
 pub use staged::{Insert, SqliteRow, StagedRow};
 pub use store::Sqlite;
 pub use unit::SqliteUnit;

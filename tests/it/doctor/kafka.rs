@@ -107,8 +107,11 @@ async fn a_window_shorter_than_the_retention_stops_the_start_unless_it_is_accept
     let brokers = brokers!();
     let topic = Topic::create(&brokers, 1).await;
     let producer = topic.producer();
-    topic.send(&producer, 0, None, Some(r#"{"event_id":"a"}"#), None);
-    producer.flush(PATIENCE).unwrap();
+    let publish = |event: &str| {
+        topic.send(&producer, 0, None, Some(event), None);
+        producer.flush(PATIENCE).unwrap();
+    };
+    publish(r#"{"event_id":"a"}"#);
     let consumer = |days: u32| {
         let store = MemoryStore::new().with_window_days(days);
         let handler = handler_fn(|_, _: oneffect_core::Raw| Box::pin(async { done() }));
@@ -132,10 +135,15 @@ async fn a_window_shorter_than_the_retention_stops_the_start_unless_it_is_accept
     assert_eq!(check.days_needed(), Some(8));
     assert_eq!(topic.committed(0), None);
 
-    for started in [consumer(8), consumer(2).accept_short_window("a test")] {
+    for started in [
+        consumer(8),
+        consumer(2).accept_short_window("a test"),
+    ] {
         let until = applied(&started);
         let stats = tokio::time::timeout(PATIENCE, started.run(until)).await;
         assert_eq!(stats.unwrap().unwrap().applied, 1);
+        // For the next, whose store knows of none.
+        publish(r#"{"event_id":"b"}"#);
     }
 }
 
