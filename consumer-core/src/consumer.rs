@@ -1,5 +1,6 @@
 //! The runtime: from a source to the handler's effect, and back to the broker.
 
+mod circuit;
 mod config;
 mod driver;
 mod item;
@@ -20,6 +21,7 @@ use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
 use crate::identify::{IdFrom, TenantFrom};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
@@ -123,6 +125,13 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// What is handled in order; see [`Lanes`].
+    #[must_use]
+    pub fn lanes(mut self, lanes: Lanes) -> Self {
+        self.config.lanes = lanes;
+        self
+    }
+
     /// The largest batch; see [`ConsumerConfig::batch`].
     #[must_use]
     pub fn batch(mut self, limit: Limit) -> Self {
@@ -141,6 +150,14 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn retry(mut self, schedule: RetrySchedule) -> Self {
         self.config.retry = schedule;
+        self
+    }
+
+    /// How long failures excuse their events while nothing at all succeeds; see
+    /// [`ConsumerConfig::outage_patience`].
+    #[must_use]
+    pub fn outage_patience(mut self, patience: Duration) -> Self {
+        self.config.outage_patience = patience;
         self
     }
 

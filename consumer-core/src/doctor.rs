@@ -125,8 +125,15 @@ mod tests {
 
     const DAY: Duration = Duration::from_hours(24);
 
+    /// A store with that window.
+    fn remembering(days: u32) -> MemoryStore {
+        let store = MemoryStore::new();
+        store.set_window_days(days);
+        store
+    }
+
     async fn level_of_window(days: u32, reach: Reach, config: &ConsumerConfig) -> Level {
-        let store = MemoryStore::new().with_window_days(days);
+        let store = remembering(days);
         let source = MemoryLog::new("t", 1).source().reaching([reach]);
         let findings = examine(&store, &mut [Box::new(source)], config).await;
         worst(&findings)
@@ -146,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_is_away_is_no_reason_not_to_look_at_the_source() {
-        let store = MemoryStore::new().with_window_days(8);
+        let store = remembering(8);
         store.set_down(true);
         let source = MemoryLog::new("t", 1).source();
         let config = ConsumerConfig::default();

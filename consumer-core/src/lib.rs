@@ -26,6 +26,8 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod letters;
+mod pace;
 mod reply;
 mod retry;
 mod shutdown;
@@ -43,7 +45,7 @@ pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
-pub use dead_letter::{DeadLetter, DeadLetterKind};
+pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
@@ -58,6 +60,11 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
+pub use lanes::Lanes;
+pub use letters::{
+    DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
+    RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
+};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
@@ -65,7 +72,10 @@ pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError
 pub use span::Span;
 pub use stats::{Stats, StatsHandle};
 pub use store::{
-    Begin, Blame, ConsumerId, Late, Maintained, Prior, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, Late, Maintained, Prior, Reopen, Settled, Store, StoreError, Unit,
+    Verdict,
 };
 pub use watermark::Watermark;
-pub use window::{IdShape, InboxLoad, InboxSize, RowSize, Longest, Reach, ReplayHorizon, Window, WindowCheck};
+pub use window::{
+    IdShape, InboxLoad, InboxSize, Longest, Reach, ReplayHorizon, RowSize, Window, WindowCheck,
+};

@@ -2,6 +2,7 @@
 
 mod kafka;
 mod postgres;
+mod size;
 mod sqlite;
 mod sqs;
 

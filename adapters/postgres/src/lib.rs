@@ -33,6 +33,7 @@ mod dead_letter;
 mod duplicate_ages;
 mod examine;
 mod keys;
+mod letters;
 mod migrate;
 mod open;
 mod record;
@@ -45,7 +46,6 @@ mod unit;
 
 pub use config::{Isolation, PostgresConfig, Statements};
 pub use migrate::SCHEMA_VERSION;
-pub use size::inbox_size;
 pub use staged::{Insert, PostgresRow, StagedRow};
 pub use store::Postgres;
 pub use unit::PostgresUnit;

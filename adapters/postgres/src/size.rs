@@ -2,6 +2,8 @@
 
 use oneffect_core::{InboxLoad, InboxSize, RowSize};
 
+use crate::store::Postgres;
+
 /// What a page holds, its header aside.
 const PAGE: f64 = 8192.0 - 24.0;
 /// And of a B-tree's, its special space aside.
@@ -24,19 +26,25 @@ const TOAST_PIECE: usize = 1996;
 const TOAST_POINTER: usize = 18;
 const TOAST_ROW: usize = TUPLE_HEADER + 12;
 
-/// How large the inbox becomes under that load. For replies that do not compress, and before
-/// anything is vacuumed: a reply is written after its row was, and leaves a dead version of it.
-pub fn inbox_size(load: InboxLoad) -> InboxSize {
-    let plain = tuple(&load, None);
-    let index = index_entry(&load);
-    let share = if load.reply > 0 { load.reply_share } else { 0.0 };
-    let (answered, out_of_line) = with_reply(&load);
-    let row = RowSize {
-        table: heap(plain) + share * (heap(answered) + out_of_line),
-        // The new version stands in another page as a rule, and has an entry of its own.
-        index: index * (1.0 + share),
-    };
-    InboxSize::new(load, row, days_kept(&load))
+impl Postgres {
+    /// How large the inbox becomes under that load. For replies that do not compress, and before
+    /// anything is vacuumed: a reply is written after its row was, and leaves a dead version of it.
+    pub fn inbox_size(load: InboxLoad) -> InboxSize {
+        let plain = tuple(&load, None);
+        let index = index_entry(&load);
+        let share = if load.reply > 0 {
+            load.reply_share
+        } else {
+            0.0
+        };
+        let (answered, out_of_line) = with_reply(&load);
+        let row = RowSize {
+            table: heap(plain) + share * (heap(answered) + out_of_line),
+            // The new version stands in another page as a rule, and has an entry of its own.
+            index: index * (1.0 + share),
+        };
+        InboxSize::new(load, row, days_kept(&load))
+    }
 }
 
 /// A day goes once it is before the window; a period once the one behind it is.
@@ -78,9 +86,16 @@ fn with_reply(load: &InboxLoad) -> (usize, f64) {
     let in_row = tuple(load, Some(TOAST_POINTER - 1));
     let (pieces, rest) = (load.reply / TOAST_PIECE, load.reply % TOAST_PIECE);
     let full = heap(aligned(TOAST_ROW + TOAST_PIECE, 8));
-    let last = if rest > 0 { heap(aligned(TOAST_ROW + rest, 8)) } else { 0.0 };
+    let last = if rest > 0 {
+        heap(aligned(TOAST_ROW + rest, 8))
+    } else {
+        0.0
+    };
     // An object id and a number.
-    let entry = page_share(aligned(INDEX_HEADER + 8, 8) + ITEM_POINTER, INDEX_PAGE * FULL_IN_ORDER);
+    let entry = page_share(
+        aligned(INDEX_HEADER + 8, 8) + ITEM_POINTER,
+        INDEX_PAGE * FULL_IN_ORDER,
+    );
     let rows = pieces + usize::from(rest > 0);
     (in_row, float(pieces) * full + last + float(rows) * entry)
 }
@@ -98,7 +113,10 @@ fn index_entry(load: &InboxLoad) -> f64 {
     } else {
         FULL_AT_RANDOM
     };
-    page_share(aligned(INDEX_HEADER + key, 8) + ITEM_POINTER, INDEX_PAGE * full)
+    page_share(
+        aligned(INDEX_HEADER + key, 8) + ITEM_POINTER,
+        INDEX_PAGE * full,
+    )
 }
 
 /// A whole page's bytes, shared by what it holds.

@@ -2,6 +2,8 @@
 
 use oneffect_core::{InboxLoad, InboxSize, RowSize};
 
+use crate::store::Sqlite;
+
 /// A page, and what it holds beside the headers.
 const PAGE: f64 = 4096.0;
 const ROOM: f64 = 4096.0 - 12.0;
@@ -17,22 +19,28 @@ const LOCAL_MOST: usize = 1002;
 const LOCAL_LEAST: usize = 489;
 const OVERFLOW_PAGE: usize = 4092;
 
-/// How large the inbox becomes under that load. The file does not shrink when events are forgotten:
-/// their pages are used again.
-pub fn inbox_size(load: InboxLoad) -> InboxSize {
-    let share = if load.reply > 0 { load.reply_share } else { 0.0 };
-    let full = if load.ids.ordered {
-        FULL_IN_ORDER
-    } else {
-        FULL_AT_RANDOM
-    };
-    let (plain, answered) = (record(&load, 0), record(&load, load.reply));
-    let local = (1.0 - share) * local(plain) + share * local(answered);
-    let row = RowSize {
-        table: PAGE * local / (ROOM * full) + share * overflow(answered),
-        index: PAGE * float(day_entry(&load)) / (ROOM * full),
-    };
-    InboxSize::new(load, row, load.days.saturating_add(1))
+impl Sqlite {
+    /// How large the inbox becomes under that load. The file does not shrink when events are forgotten:
+    /// their pages are used again.
+    pub fn inbox_size(load: InboxLoad) -> InboxSize {
+        let share = if load.reply > 0 {
+            load.reply_share
+        } else {
+            0.0
+        };
+        let full = if load.ids.ordered {
+            FULL_IN_ORDER
+        } else {
+            FULL_AT_RANDOM
+        };
+        let (plain, answered) = (record(&load, 0), record(&load, load.reply));
+        let local = (1.0 - share) * local(plain) + share * local(answered);
+        let row = RowSize {
+            table: PAGE * local / (ROOM * full) + share * overflow(answered),
+            index: PAGE * float(day_entry(&load)) / (ROOM * full),
+        };
+        InboxSize::new(load, row, load.days.saturating_add(1))
+    }
 }
 
 /// Bytes of a row as a record: a header with a type for each column, and the values.
@@ -77,7 +85,11 @@ fn local(record: usize) -> f64 {
 
 fn in_page(record: usize) -> usize {
     let local = LOCAL_LEAST + (record - LOCAL_LEAST) % OVERFLOW_PAGE;
-    if local <= LOCAL_MOST { local } else { LOCAL_LEAST }
+    if local <= LOCAL_MOST {
+        local
+    } else {
+        LOCAL_LEAST
+    }
 }
 
 /// Pages of its own are whole ones.

@@ -237,8 +237,22 @@ impl fmt::Display for InboxSize {
         let kept = f64::from(self.days_kept);
         let rows = self.rows_a_day();
         writeln!(f)?;
-        writeln!(f, "{:10}{:>14}{:>14}{:>14}", "", "an event", "a day", self.most())?;
-        writeln!(f, "{:10}{:>14}{:>14}{:>14}", "rows", 1, Count(rows), Count(rows * kept))?;
+        writeln!(
+            f,
+            "{:10}{:>14}{:>14}{:>14}",
+            "",
+            "an event",
+            "a day",
+            self.most()
+        )?;
+        writeln!(
+            f,
+            "{:10}{:>14}{:>14}{:>14}",
+            "rows",
+            1,
+            Count(rows),
+            Count(rows * kept)
+        )?;
         for (name, bytes) in [
             ("table", row.table),
             ("indexes", row.index),
@@ -346,8 +360,14 @@ mod tests {
     #[test]
     fn an_example_tells_what_ids_are_like() {
         let like = |id: &str| IdShape::like(&EventId::new(id).unwrap());
-        assert_eq!(like("017f22e2-79b0-7cc3-98c4-dc0c0c07398f"), IdShape::uuid_v7());
-        assert_eq!(like("919108f7-52d1-4320-9bac-f847db4148a8"), IdShape::uuid_v4());
+        assert_eq!(
+            like("017f22e2-79b0-7cc3-98c4-dc0c0c07398f"),
+            IdShape::uuid_v7()
+        );
+        assert_eq!(
+            like("919108f7-52d1-4320-9bac-f847db4148a8"),
+            IdShape::uuid_v4()
+        );
         assert_eq!(like("01ARZ3NDEKTSV4RRFFQ69G5FAV"), IdShape::ulid());
         assert_eq!(like("order-17"), IdShape::text(8));
     }
@@ -358,9 +378,18 @@ mod tests {
         assert!(good.validate().is_ok());
         for bad in [
             InboxLoad { rate: -1.0, ..good },
-            InboxLoad { rate: f64::NAN, ..good },
-            InboxLoad { ids: IdShape::text(0), ..good },
-            InboxLoad { ids: IdShape::text(5000), ..good },
+            InboxLoad {
+                rate: f64::NAN,
+                ..good
+            },
+            InboxLoad {
+                ids: IdShape::text(0),
+                ..good
+            },
+            InboxLoad {
+                ids: IdShape::text(5000),
+                ..good
+            },
             good.tenant(5000),
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");

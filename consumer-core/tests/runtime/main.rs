@@ -9,10 +9,12 @@
 
 mod bench;
 mod chaos;
+mod circuit;
 mod failures;
 mod fingerprints;
 mod health;
 mod hostile;
+mod lanes;
 mod once;
 mod queues;
 mod rebalance;

@@ -15,6 +15,13 @@ use crate::kafka_source::broker::{PATIENCE, Topic, brokers};
 const DAY: Duration = Duration::from_hours(24);
 const DAY_MS: &str = "86400000";
 
+/// A store with that window.
+fn remembering(days: u32) -> MemoryStore {
+    let store = MemoryStore::new();
+    store.set_window_days(days);
+    store
+}
+
 macro_rules! brokers {
     () => {
         match brokers() {
@@ -113,7 +120,7 @@ async fn a_window_shorter_than_the_retention_stops_the_start_unless_it_is_accept
     };
     publish(r#"{"event_id":"a"}"#);
     let consumer = |days: u32| {
-        let store = MemoryStore::new().with_window_days(days);
+        let store = remembering(days);
         let handler = handler_fn(|_, _: oneffect_core::Raw| Box::pin(async { done() }));
         Consumer::new("ledger", source(&[&topic]), store, handler)
     };
@@ -135,10 +142,7 @@ async fn a_window_shorter_than_the_retention_stops_the_start_unless_it_is_accept
     assert_eq!(check.days_needed(), Some(8));
     assert_eq!(topic.committed(0), None);
 
-    for started in [
-        consumer(8),
-        consumer(2).accept_short_window("a test"),
-    ] {
+    for started in [consumer(8), consumer(2).accept_short_window("a test")] {
         let until = applied(&started);
         let stats = tokio::time::timeout(PATIENCE, started.run(until)).await;
         assert_eq!(stats.unwrap().unwrap().applied, 1);
@@ -194,14 +198,14 @@ async fn a_backlog_that_is_older_than_the_window_is_a_problem_and_an_old_log_a_w
     let findings = source(&[&topic]).examine(Window::Days(8)).await;
     let backlog = finding(&findings, "3 records are there");
     assert_eq!(backlog.level, Level::Problem, "{findings:#?}");
-    assert!(backlog.what.contains("10 d old"), "{backlog}");
+    assert!(backlog.what.contains("the oldest 10 d"), "{backlog}");
 
     commit(&topic, 0, 1);
     commit(&topic, 1, 0);
     let findings = source(&[&topic]).examine(Window::Days(8)).await;
     let backlog = finding(&findings, "2 records behind");
     assert_eq!(backlog.level, Level::Ok, "{findings:#?}");
-    assert!(backlog.what.contains("1 d old"), "{backlog}");
+    assert!(backlog.what.contains("the oldest 1 d"), "{backlog}");
     let old = finding(&findings, "the oldest record of topic");
     assert_eq!(old.level, Level::Warning, "{old}");
 }

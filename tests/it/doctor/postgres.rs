@@ -78,7 +78,9 @@ async fn a_schema_that_is_missing_or_of_another_version_is_a_problem() {
     let fixture = fixture!(unmigrated);
     let findings = fixture.store.examine().await;
     let missing = super::problems(&findings);
-    let said = missing.iter().any(|finding| finding.to_do.contains("Postgres::migrate"));
+    let said = missing
+        .iter()
+        .any(|finding| finding.to_do.contains("Postgres::migrate"));
     assert!(said, "{findings:#?}");
 
     fixture.store.migrate().await.unwrap();
