@@ -6,6 +6,7 @@
 mod batch_size;
 mod caution;
 mod claim;
+mod clock;
 mod consumer;
 mod context;
 mod day;
@@ -24,6 +25,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod late_policy;
 mod reply;
 mod retry;
 mod shutdown;
@@ -52,7 +54,8 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
-pub use identify::{IdFrom, TenantFrom};
+pub use identify::{IdFrom, TenantFrom, TimeFrom};
+pub use late_policy::LatePolicy;
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;

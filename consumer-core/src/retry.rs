@@ -67,6 +67,11 @@ impl RetrySchedule {
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 
+    /// The most time from the first failed attempt to the last, outages and stops not counted.
+    pub(crate) fn longest_total(&self) -> Duration {
+        self.shortest_total().saturating_mul(2).min(LONGEST_WAIT)
+    }
+
     /// The least time from the first failed attempt to the last.
     pub fn shortest_total(&self) -> Duration {
         (1..self.max_attempts).map(|n| self.shortest_wait(n)).sum()

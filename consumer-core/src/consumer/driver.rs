@@ -56,6 +56,8 @@ pub(super) struct Driver<S, H> {
     units: JoinSet<Report>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
+    /// Maintenance; it ends with the driver, if not before.
+    beat: JoinSet<()>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -96,6 +98,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             revocations: Vec::new(),
             units: JoinSet::new(),
             running: HashMap::new(),
+            beat: JoinSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -109,6 +112,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     ) -> Result<Stats, RunError> {
         let mut shutdown = pin!(shutdown);
         info!(target: TARGET, consumer = %self.name, source = self.source.system(), workers = self.workers, "consumer started");
+        let beat = self.shop.beat(&self.name, self.stats.clone());
+        self.beat.spawn(beat.run(self.rng.next_u64()));
         while !self.has_stopped() {
             self.form_batches();
             self.tell_flow();
@@ -185,6 +190,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         });
         let mut dropped = 0;
         let mut released = Vec::new();
+        let mut admitted = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             let assignment = delivery.assignment;
             if self.stop.is_some() {
@@ -202,19 +208,32 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 continue;
             };
             let key = self.config.identify(&delivery);
+            let day = match &key {
+                Ok(key) => self.config.day(key, &delivery),
+                Err(_) => Ok(None),
+            };
             let fingerprint = match key {
                 Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
                 Err(_) => None,
             };
             let item = Arc::new(Item {
                 key,
+                day,
                 fingerprint,
+                received_at: Instant::now(),
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
                 orphaned: AtomicBool::new(false),
                 delivery,
             });
             self.flow.add(assignment, item.bytes);
+            admitted.push(item);
+        }
+        let sent = admitted
+            .iter()
+            .map(|item| (item.assignment(), item.sent_on()));
+        self.shop.guard.received(sent);
+        for item in admitted {
             self.enqueue(item);
         }
         let (_, bytes) = self.flow.total();
@@ -327,6 +346,14 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             Some(End::Fatal(store_error)) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
                 self.fail(RunError::Store(store_error));
+                self.put_back(&taken, None);
+            }
+            Some(End::Lagging(lag)) => {
+                if self.fatal.is_none() {
+                    error!(target: TARGET, consumer = %self.name, %lag, "the backlog is older than the inbox remembers; the consumer stops before it is set aside");
+                    self.health.raise(Cause::LagGuard, lag.to_string());
+                }
+                self.fail(RunError::Lagging(lag.to_string()));
                 self.put_back(&taken, None);
             }
             None => self.put_back(&taken, None),

@@ -9,6 +9,7 @@
 
 mod bench;
 mod chaos;
+mod days;
 mod failures;
 mod fingerprints;
 mod health;

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::connection::{MemoryConnection, MemoryRow};
 use super::database::{Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
+use crate::day::Day;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::store::{Begin, Late, Settled, StoreError, Unit, Verdict};
@@ -33,7 +34,9 @@ impl MemoryUnit {
         let consumer = connection.consumer();
         let place = {
             let state = connection.database.state();
-            state.memory.place(claim, self.late, state.clock.today())
+            state
+                .memory
+                .place(claim, self.late, Day::of(state.clock.now()))
         };
         let place = match place {
             Ok(place) => place,
