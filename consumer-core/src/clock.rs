@@ -1,6 +1,6 @@
 //! The time of day, where it counts: by the database's clock, as far as it is known.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tokio::time::Instant;
 
@@ -31,11 +31,5 @@ impl Clock {
 
     pub(crate) fn now(&self) -> SystemTime {
         self.set_to + self.set_at.elapsed()
-    }
-
-    /// How long ago something was; nothing, if the clock has gone back since.
-    #[cfg(feature = "testing")]
-    pub(crate) fn since(&self, then: SystemTime) -> Duration {
-        self.now().duration_since(then).unwrap_or_default()
     }
 }

@@ -23,18 +23,18 @@ fn id_of(day: Day, number: u32) -> String {
     format!("{}-{}-7000-8000-{number:012x}", &hex[..8], &hex[8..])
 }
 
-/// A store whose clock shows that time of a day that the process's clock has not reached: whoever
+/// A store whose clock shows so much time before the end of a day that the process's clock has not reached: whoever
 /// takes the process's for the database's is found out.
-fn store_at(time: Duration) -> (MemoryStore, Day) {
+fn store_before_midnight(left: Duration) -> (MemoryStore, Day) {
     let store = MemoryStore::new();
     let today = Day::of(store.now()).plus(100);
-    store.set_now(midnight(today) + time);
+    store.set_now(midnight(today.plus(1)).checked_sub(left).unwrap());
     (store, today)
 }
 
-/// As [`store_at`] noon, with the floor where it belongs.
+/// As [`store_before_midnight`], at noon, with the floor where it belongs.
 async fn maintained_store() -> (MemoryStore, Day) {
-    let (store, today) = store_at(12 * HOUR);
+    let (store, today) = store_before_midnight(12 * HOUR);
     store.maintain().await.unwrap();
     (store, today)
 }
@@ -57,7 +57,7 @@ async fn handled(handler: &Scripted, count: usize) {
 async fn an_event_that_is_retried_across_midnight_takes_effect_once() {
     for own_day in [true, false] {
         locally(async move {
-            let (store, today) = store_at(24 * HOUR - Duration::from_millis(900));
+            let (store, today) = store_before_midnight(Duration::from_millis(900));
             let (log, handler) = (MemoryLog::new("t", 4), Scripted::default());
             let id = if own_day { id_of(today, 1) } else { "x".into() };
             let script = ["fail_late", "fail", "fail_late", "go"];
@@ -90,7 +90,7 @@ async fn an_event_that_is_retried_across_midnight_takes_effect_once() {
 async fn a_dead_letter_of_yesterday_is_not_run_again_today() {
     for own_day in [true, false] {
         locally(async move {
-            let (store, today) = store_at(24 * HOUR - Duration::from_mins(5));
+            let (store, today) = store_before_midnight(Duration::from_mins(5));
             let (log, handler) = (MemoryLog::new("t", 1), Scripted::default());
             let id = if own_day { id_of(today, 1) } else { "x".into() };
             log.produce(0, event(&id, &["fail"]));
@@ -121,7 +121,7 @@ async fn a_dead_letter_of_yesterday_is_not_run_again_today() {
 #[tokio::test(start_paused = true)]
 async fn what_was_committed_before_a_crash_at_midnight_is_a_duplicate_after_it() {
     locally(async {
-        let (store, today) = store_at(24 * HOUR - Duration::from_secs(1));
+        let (store, today) = store_before_midnight(Duration::from_secs(1));
         let log = MemoryLog::with_commit_interval("t", 1, HOUR);
         let handler = Scripted::default();
         let mut ids: Vec<String> = (0..20).map(|n| format!("open-{n}")).collect();
@@ -325,7 +325,7 @@ async fn late_events_that_were_sent_just_now_are_set_aside_however_many_they_are
 #[tokio::test(start_paused = true)]
 async fn an_event_that_fails_until_its_day_is_forgotten_is_set_aside_as_too_late() {
     locally(async {
-        let (store, today) = store_at(24 * HOUR - Duration::from_mins(1));
+        let (store, today) = store_before_midnight(Duration::from_mins(1));
         store.maintain().await.unwrap();
         let (log, handler) = (MemoryLog::new("t", 1), Scripted::default());
         let (old, young) = (id_of(today.plus(-8), 1), id_of(today, 1));

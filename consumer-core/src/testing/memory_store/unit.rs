@@ -57,7 +57,9 @@ impl MemoryUnit {
             let state = connection.database.state();
             let prior = state.retries.get(&(consumer, claim.key.clone()));
             let settled = state.inbox.get(&row).map(|row| {
-                let age = state.clock.since(row.recorded_at);
+                // None, if the clock has gone back since.
+                let age = state.clock.now().duration_since(row.recorded_at);
+                let age = age.unwrap_or_default();
                 claim.verdict_on(row.settled.clone(), row.fingerprint, age)
             });
             (settled, prior.map(Retry::prior).unwrap_or_default())
