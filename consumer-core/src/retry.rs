@@ -67,14 +67,17 @@ impl RetrySchedule {
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 
-    /// The most time from the first failed attempt to the last, outages and stops not counted.
-    pub(crate) fn longest_total(&self) -> Duration {
-        self.shortest_total().saturating_mul(2).min(LONGEST_WAIT)
-    }
-
     /// The least time from the first failed attempt to the last.
     pub fn shortest_total(&self) -> Duration {
         (1..self.max_attempts).map(|n| self.shortest_wait(n)).sum()
+    }
+
+    /// The most time that is waited between the first attempt and the last, attempts aside.
+    pub fn longest_total(&self) -> Duration {
+        let waits = (1..self.max_attempts).map(|n| self.shortest_wait(n));
+        waits
+            .fold(Duration::ZERO, Duration::saturating_add)
+            .saturating_mul(2)
     }
 }
 

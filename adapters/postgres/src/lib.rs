@@ -32,6 +32,7 @@ mod config;
 mod dead_letter;
 mod duplicate_ages;
 mod keys;
+mod letters;
 mod migrate;
 mod open;
 mod record;

@@ -29,6 +29,7 @@ mod days;
 mod dead_letter;
 mod duplicate_ages;
 mod keys;
+mod letters;
 mod migrate;
 mod open;
 mod record;

@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::claim::Claim;
 use crate::day::Day;
-use crate::delivery::{AssignmentId, Delivery, Order};
+use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::identify::{Unidentified, Untimed};
-use crate::lanes::LaneKey;
+use crate::lanes::{LaneKey, Lanes};
 use crate::store::Settled;
 
 /// A delivery that has been admitted.
@@ -31,6 +31,7 @@ pub(super) struct Item {
     pub(super) received_at: Instant,
     /// Its unit has outlived its assignment, and nothing follows it any more.
     pub(super) orphaned: AtomicBool,
+    pub(super) lanes: Lanes,
 }
 
 impl Item {
@@ -71,12 +72,7 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        let assignment = self.assignment();
-        match &self.delivery.order {
-            Order::Assignment => LaneKey::Assignment(assignment),
-            Order::Group(group) => LaneKey::Group(assignment, group.clone()),
-            Order::None => LaneKey::Alone(assignment),
-        }
+        LaneKey::of(&self.delivery, self.lanes)
     }
 }
 

@@ -4,13 +4,14 @@ mod connection;
 mod database;
 mod days;
 mod error;
+mod letters;
 mod unit;
 
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -20,14 +21,16 @@ pub use connection::{MemoryConnection, MemoryRow};
 pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
-use self::database::{Database, KnownConsumer};
+use self::database::{Database, KnownConsumer, State};
 use crate::clock::Clock;
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
+use crate::letters::DeadLetters;
 use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
+use crate::window::Window;
 
 /// A database in memory; clones share it.
 ///
@@ -38,6 +41,7 @@ use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, 
 pub struct MemoryStore {
     database: Arc<Database>,
     max_units: Option<usize>,
+    window_days: Option<u32>,
 }
 
 impl MemoryStore {
@@ -51,6 +55,13 @@ impl MemoryStore {
     #[must_use]
     pub fn with_max_units(mut self, max_units: usize) -> Self {
         self.max_units = Some(max_units);
+        self
+    }
+
+    /// Says that it remembers settled events for so many days only.
+    #[must_use]
+    pub fn with_window_days(mut self, days: u32) -> Self {
+        self.window_days = Some(days);
         self
     }
 
@@ -108,7 +119,7 @@ impl MemoryStore {
             .state()
             .dead_letters
             .values()
-            .cloned()
+            .map(|row| (row.letter.clone(), row.deliveries))
             .collect()
     }
 
@@ -127,6 +138,13 @@ impl MemoryStore {
             .get(table)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// The state, unless the database is away.
+    fn up(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state)
     }
 
     /// How many units are open.
@@ -186,9 +204,8 @@ impl Store for MemoryStore {
     }
 
     async fn maintain(&self) -> Result<Maintained, StoreError> {
-        yield_now().await;
-        let mut state = self.database.state();
-        state.check_up().map_err(StoreError::rolled_back)?;
+        self.sweep_retries().await?;
+        let mut state = self.up()?;
         Ok(state.maintain())
     }
 
@@ -214,6 +231,15 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        yield_now().await;
+        self.database
+            .state()
+            .check_up()
+            .map_err(StoreError::rolled_back)?;
+        Ok(self.window_days.map_or(Window::Unlimited, Window::Days))
     }
 
     fn max_units(&self) -> Option<usize> {

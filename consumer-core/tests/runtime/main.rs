@@ -9,11 +9,13 @@
 
 mod bench;
 mod chaos;
+mod circuit;
 mod days;
 mod failures;
 mod fingerprints;
 mod health;
 mod hostile;
+mod lanes;
 mod once;
 mod queues;
 mod rebalance;
@@ -21,3 +23,4 @@ mod replies;
 mod stopping;
 mod tempest;
 mod tenants;
+mod windows;

@@ -21,10 +21,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         (day, floor): (Day, Day),
         progress: &mut Progress<S::Row>,
     ) -> Result<Fate, Trouble> {
-        let horizon = self.retry.longest_total();
         let now = self.pulse.now();
         let today = Day::of(now);
-        let risen = Day::of(now + horizon).number() - today.number();
+        let risen = Day::of(now + self.horizon).number() - today.number();
         let here = item.received_at.elapsed();
         match (self.guard).judge(item.assignment(), floor.plus(risen), here) {
             Finding::Straggler => {}
@@ -35,7 +34,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                     youngest,
                     today,
                     floor,
-                    horizon,
+                    horizon: self.horizon,
                 }));
             }
         }
