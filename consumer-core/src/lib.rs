@@ -12,6 +12,7 @@ mod day;
 mod dead_letter;
 mod decode;
 mod delivery;
+pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
@@ -75,4 +76,6 @@ pub use store::{
     Verdict,
 };
 pub use watermark::Watermark;
-pub use window::{Longest, Reach, ReplayHorizon, Window, WindowCheck};
+pub use window::{
+    IdShape, InboxLoad, InboxSize, Longest, Reach, ReplayHorizon, RowSize, Window, WindowCheck,
+};
