@@ -315,7 +315,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .chain(revocations)
             .chain(stop)
             .chain(self.circuit.next_tick())
-            .chain(self.redriving.next_look())
+            .chain(self.next_look())
             .min()
     }
 
