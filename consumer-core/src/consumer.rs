@@ -21,6 +21,7 @@ use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
 use crate::identify::{IdFrom, TenantFrom};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
@@ -124,6 +125,13 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// What is handled in order; see [`Lanes`].
+    #[must_use]
+    pub fn lanes(mut self, lanes: Lanes) -> Self {
+        self.config.lanes = lanes;
+        self
+    }
+
     /// The largest batch; see [`ConsumerConfig::batch`].
     #[must_use]
     pub fn batch(mut self, limit: Limit) -> Self {
@@ -217,13 +225,9 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// # Cancel safety
     /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
     /// the broker delivers again. Prefer `shutdown`.
-<<<<<<< HEAD
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
-=======
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
         // However this ends: what no longer runs is not ready.
         let _ended = Ended(self.health.clone());
->>>>>>> main
         self.config.validate().map_err(RunError::Config)?;
         let mut shutdown = std::pin::pin!(shutdown);
         let consumer = tokio::select! {

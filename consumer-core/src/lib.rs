@@ -25,8 +25,8 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
-mod pace;
 mod letters;
+mod pace;
 mod reply;
 mod retry;
 mod shutdown;
@@ -59,6 +59,7 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
+pub use lanes::Lanes;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,

@@ -22,8 +22,8 @@ use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
-use crate::letters::{Letter, LetterId};
 use crate::finding::Finding;
+use crate::letters::{Letter, LetterId};
 use crate::store::{
     Begin, Blame, ConsumerId, Maintained, Reopen, Settled, Store, StoreError, Unit, Verdict,
 };
