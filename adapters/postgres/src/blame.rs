@@ -52,11 +52,9 @@ fn blame_code(code: &str) -> Blame {
         // A statement that ran into its own timeout says nothing of the server's health.
         "57014" => Blame::Event,
         // A read-only transaction, as on a server that has become a standby; a transaction that the
-        // server ended because nothing was heard of us.
-        "25006" | "25P03" | "25P04" => Blame::Outage,
-        // A prepared statement that is not there, or there already: a pooler has handed us another
-        // session. No event is set aside for that.
-        "26000" | "42P05" => Blame::Outage,
+        // server ended because nothing was heard of us; a prepared statement that is not there, or
+        // there already, since a pooler has handed us another session.
+        "25006" | "25P03" | "25P04" | "26000" | "42P05" => Blame::Outage,
         _ => match class(code) {
             // Connection; resources; operator; system; internal.
             "08" | "53" | "57" | "58" | "XX" => Blame::Outage,

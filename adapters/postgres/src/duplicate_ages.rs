@@ -22,14 +22,18 @@ impl Postgres {
         let counts: Vec<i64> = ages.buckets().map(|b| storable(b.count)).collect();
         let oldest: Vec<i64> = ages.buckets().map(|b| storable(b.oldest)).collect();
         let mut transaction = self.begin_plain().await?;
-        let noted = sqlx::query(include_str!("queries/note_duplicate_ages.sql"))
-            .bind(consumer.0)
-            .bind(buckets)
-            .bind(counts)
-            .bind(oldest)
-            .persistent(false)
-            .execute(&mut *transaction);
-        heard!(transaction, "the ages of duplicates", noted).map_err(misplaced)?;
+        heard!(
+            transaction,
+            "the ages of duplicates",
+            sqlx::query(include_str!("queries/note_duplicate_ages.sql"))
+                .bind(consumer.0)
+                .bind(buckets)
+                .bind(counts)
+                .bind(oldest)
+                .persistent(false)
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.commit().await
     }
 
@@ -38,11 +42,15 @@ impl Postgres {
         consumer: ConsumerId,
     ) -> Result<DuplicateAges, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let rows = sqlx::query(include_str!("queries/duplicate_ages.sql"))
-            .bind(consumer.0)
-            .persistent(false)
-            .fetch_all(&mut *transaction);
-        let rows = heard!(transaction, "the ages of duplicates", rows).map_err(misplaced)?;
+        let rows = heard!(
+            transaction,
+            "the ages of duplicates",
+            sqlx::query(include_str!("queries/duplicate_ages.sql"))
+                .bind(consumer.0)
+                .persistent(false)
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         let mut ages = DuplicateAges::default();
         for row in rows {

@@ -41,8 +41,12 @@ impl Postgres {
     ) -> Result<Vec<PgRow>, StoreError> {
         let mut transaction = self.begin_plain().await?;
         let query = bind(bind_filter(sqlx::query(sql), filter)).persistent(self.named());
-        let rows = query.fetch_all(&mut *transaction);
-        let rows = heard!(transaction, "dead letters", rows).map_err(misplaced)?;
+        let rows = heard!(
+            transaction,
+            "dead letters",
+            query.fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.commit().await?;
         Ok(rows)
     }
@@ -80,11 +84,15 @@ impl DeadLetters for Postgres {
 
     async fn show_letter(&self, id: LetterId) -> Result<Option<Letter>, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let row = sqlx::query(include_str!("queries/letter.sql"))
-            .bind(id.0)
-            .persistent(self.named())
-            .fetch_optional(&mut *transaction);
-        let row = heard!(transaction, "dead letters", row).map_err(misplaced)?;
+        let row = heard!(
+            transaction,
+            "dead letters",
+            sqlx::query(include_str!("queries/letter.sql"))
+                .bind(id.0)
+                .persistent(self.named())
+                .fetch_optional(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         let row = row.map(|row| letter_row(&row)).transpose();
         row.map_err(misplaced)?
@@ -135,13 +143,17 @@ impl DeadLetters for Postgres {
         limit: u32,
     ) -> Result<Vec<RequestedRedrive>, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let rows = sqlx::query(include_str!("queries/requested_redrives.sql"))
-            .bind(consumer.0)
-            .bind(after.map_or(0, |after| after.0))
-            .bind(i64::from(limit))
-            .persistent(self.named())
-            .fetch_all(&mut *transaction);
-        let rows = heard!(transaction, "dead letters", rows).map_err(misplaced)?;
+        let rows = heard!(
+            transaction,
+            "dead letters",
+            sqlx::query(include_str!("queries/requested_redrives.sql"))
+                .bind(consumer.0)
+                .bind(after.map_or(0, |after| after.0))
+                .bind(i64::from(limit))
+                .persistent(self.named())
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         rows.iter().map(requested).collect()
     }
@@ -153,22 +165,30 @@ impl DeadLetters for Postgres {
         wait: Option<Duration>,
     ) -> Result<(), StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let noted = sqlx::query(include_str!("queries/redrive_failed.sql"))
-            .bind(id.0)
-            .bind(storable(error))
-            .bind(wait.map(|wait| wait.min(LONGEST_WAIT).as_secs_f64()))
-            .persistent(self.named())
-            .execute(&mut *transaction);
-        heard!(transaction, "dead letters", noted).map_err(misplaced)?;
+        heard!(
+            transaction,
+            "dead letters",
+            sqlx::query(include_str!("queries/redrive_failed.sql"))
+                .bind(id.0)
+                .bind(storable(error))
+                .bind(wait.map(|wait| wait.min(LONGEST_WAIT).as_secs_f64()))
+                .persistent(self.named())
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.commit().await
     }
 
     async fn sweep_retries(&self) -> Result<u64, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let swept = sqlx::query(include_str!("queries/sweep_retries.sql"))
-            .persistent(self.named())
-            .execute(&mut *transaction);
-        let swept = heard!(transaction, "old attempts", swept).map_err(misplaced)?;
+        let swept = heard!(
+            transaction,
+            "old attempts",
+            sqlx::query(include_str!("queries/sweep_retries.sql"))
+                .persistent(self.named())
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.commit().await?;
         Ok(swept.rows_affected())
     }

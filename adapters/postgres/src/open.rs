@@ -19,10 +19,17 @@ impl Postgres {
         }
         self.check_pooler().await?;
         let mut transaction = self.begin_plain().await?;
-        let checked = self.check_environment(&mut transaction);
-        heard!(transaction, "the start", checked)?;
-        let id = self.intern(&mut transaction, name);
-        let id = heard!(transaction, "the start", id).map_err(misplaced)?;
+        heard!(
+            transaction,
+            "the start",
+            self.check_environment(&mut transaction)
+        )?;
+        let id = heard!(
+            transaction,
+            "the start",
+            self.intern(&mut transaction, name)
+        )
+        .map_err(misplaced)?;
         transaction.commit().await?;
         Ok(id)
     }

@@ -23,15 +23,19 @@ impl Postgres {
     ) -> Result<u32, StoreError> {
         let (id, tenant) = columns(key);
         let mut transaction = self.begin_plain().await?;
-        let charged = sqlx::query_scalar(include_str!("queries/charge.sql"))
-            .bind(id)
-            .bind(tenant)
-            .bind(consumer.0)
-            .bind(storable(error))
-            .bind(wait.min(LONGEST_WAIT).as_secs_f64())
-            .persistent(self.named())
-            .fetch_one(&mut *transaction);
-        let attempts: i32 = heard!(transaction, "an attempt", charged).map_err(misplaced)?;
+        let attempts: i32 = heard!(
+            transaction,
+            "an attempt",
+            sqlx::query_scalar(include_str!("queries/charge.sql"))
+                .bind(id)
+                .bind(tenant)
+                .bind(consumer.0)
+                .bind(storable(error))
+                .bind(wait.min(LONGEST_WAIT).as_secs_f64())
+                .persistent(self.named())
+                .fetch_one(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         // An answer that is lost here costs an attempt too many at worst.
         transaction.commit().await?;
         Ok(attempts.try_into().unwrap_or_default())

@@ -154,11 +154,14 @@ impl PostgresUnit {
         for (_, rows) in tables {
             let mut rows = rows.into_iter();
             if let Some(first) = rows.next() {
-                let written = first
-                    .0
-                    .write(rows.collect(), &mut self.transaction, self.named);
-                heard!(self.transaction, "staged rows", written)
-                    .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+                heard!(
+                    self.transaction,
+                    "staged rows",
+                    first
+                        .0
+                        .write(rows.collect(), &mut self.transaction, self.named)
+                )
+                .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
             }
         }
         Ok(())

@@ -235,16 +235,17 @@ async fn unconnected(
             error,
         );
     }
-    match error {
-        sqlx::Error::PoolTimedOut => {
-            let waited = config.acquire_timeout;
-            StoreError::rolled_back(diagnose(options, config.max_connections, waited).await)
-        }
-        cause if is_outage(&cause) => {
-            StoreError::rolled_back(NoConnection::Unreachable { place, cause })
-        }
-        error => refused(format!("PostgreSQL refuses us ({place})"), error),
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        let waited = config.acquire_timeout;
+        return StoreError::rolled_back(diagnose(options, config.max_connections, waited).await);
     }
+    if is_outage(&error) {
+        return StoreError::rolled_back(NoConnection::Unreachable {
+            place,
+            cause: error,
+        });
+    }
+    refused(format!("PostgreSQL refuses us ({place})"), error)
 }
 
 fn refused(message: impl Into<String>, error: sqlx::Error) -> StoreError {

@@ -36,7 +36,7 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Sends all of `begin`, which starts with `BEGIN`, as one simple query. `wait` is how long that
+    /// Sends all of `sql`, which starts with `BEGIN`, as one simple query. `wait` is how long that
     /// may wait for locks.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Transaction {
     /// Dropping the future closes the connection.
     pub(crate) async fn begin(
         connections: &Arc<Connections>,
-        begin: &str,
+        sql: &str,
         wait: Duration,
     ) -> Result<Self, StoreError> {
         // The pool does not try connections before it hands them out, which saves a round trip. The
@@ -63,8 +63,8 @@ impl Transaction {
                 ended: false,
                 condemned: false,
             };
-            let begin = AssertSqlSafe(begin.to_owned()).into_sql_str();
-            let begun = PgTransactionManager::begin(&mut transaction.connection, Some(begin));
+            let sql = AssertSqlSafe(sql.to_owned()).into_sql_str();
+            let begun = PgTransactionManager::begin(&mut transaction.connection, Some(sql));
             let begun = timeout(limit, begun).await;
             match (transaction.listened("BEGIN", limit, begun)).map_err(StoreError::rolled_back)? {
                 Ok(()) => return Ok(transaction),

@@ -58,8 +58,11 @@ impl PostgresUnit {
     /// Savepoints are set by name and not through sqlx, whose own, of handlers that nest
     /// transactions, come and go on top of them.
     async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
-        let set = sqlx::raw_sql(sql).execute(&mut *self.transaction);
-        match heard!(self.transaction, "a savepoint", set) {
+        match heard!(
+            self.transaction,
+            "a savepoint",
+            sqlx::raw_sql(sql).execute(&mut *self.transaction)
+        ) {
             Ok(_) => Ok(()),
             Err(error) => {
                 // No active transaction, no such savepoint: ours has been ended.
