@@ -14,6 +14,7 @@ mod decode;
 mod delivery;
 mod duplicate;
 mod event_key;
+mod event_record;
 mod fingerprint;
 mod flow;
 mod handler;
@@ -22,6 +23,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod migrations;
 mod reply;
 mod retry;
 mod shutdown;
@@ -42,6 +44,7 @@ pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use event_record::{DeadLetterRecord, EventRecord, FailedRecord, Filed, SettledRecord};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
 pub use handler::{
@@ -49,6 +52,7 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use identify::{IdFrom, TenantFrom};
+pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;

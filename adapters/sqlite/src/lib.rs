@@ -26,6 +26,7 @@ mod claim;
 mod commit;
 mod config;
 mod dead_letter;
+mod inspect;
 mod keys;
 mod migrate;
 mod open;
@@ -33,6 +34,7 @@ mod record;
 mod retry;
 mod staged;
 mod store;
+mod times;
 mod transaction;
 mod unit;
 

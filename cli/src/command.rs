@@ -1,0 +1,20 @@
+//! The commands.
+
+mod inspect;
+mod migrate;
+
+use crate::code::Code;
+use crate::console::Console;
+use crate::database::Address;
+use crate::options::{Command, Options};
+
+pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Result<Code> {
+    let common = &options.common;
+    match &options.command {
+        Command::Migrate(migrate) => migrate::run(migrate, common, console).await,
+        Command::Inspect(inspect) => {
+            let address = Address::of(common, console)?;
+            inspect::run(inspect, &address, common.json, console).await
+        }
+    }
+}

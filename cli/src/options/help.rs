@@ -1,0 +1,78 @@
+//! The longer texts of `--help`.
+
+pub(super) const ABOUT: &str = "Operates oneffect's inbox: consumers whose effects happen once";
+
+pub(super) const LONG_ABOUT: &str = "\
+Operates oneffect's inbox, which consumers of Kafka and SQS keep in the database of their effects: \
+makes its tables, looks events up, and checks that what it remembers is enough.
+
+Nothing here handles an event: that is the consumers' work, which go on meanwhile.";
+
+macro_rules! codes {
+    () => {
+        "\
+Exit codes:
+  0  done
+  1  it did not work: the database or the broker is away, or refuses
+  2  the command line cannot work as it is, or a command that destroys something was not confirmed
+  3  a check has found problems
+  4  there is no such event or dead letter"
+    };
+}
+pub(super) const CODES: &str = codes!();
+
+pub(super) const EXAMPLES: &str = concat!(
+    codes!(),
+    "
+
+Colours are for terminals, and NO_COLOR turns them off. RUST_LOG=info shows what the libraries log.
+
+Examples:
+  export ONEFFECT_DATABASE=postgres://app@localhost/bank
+  oneffect migrate up
+  oneffect inspect 0190163d-8694-739b-aea5-966c26f8ad91"
+);
+
+pub(super) const MIGRATE: &str = "\
+Examples:
+  oneffect migrate up --database postgres://owner@localhost/bank
+  oneffect migrate status --json
+  oneffect migrate sql > inbox.sql";
+
+pub(super) const MIGRATE_UP: &str = "\
+Does nothing where the schema is at that version already. All of it is one transaction, and any
+number may run at once. It waits for whoever uses the tables that it changes.
+
+Examples:
+  oneffect migrate up --database postgres://owner@localhost/bank --schema ledger
+  oneffect migrate up --database ledger.db";
+
+pub(super) const MIGRATE_DOWN: &str = "\
+Asks first, on a terminal; elsewhere it needs --yes. An event whose inbox row is deleted takes
+effect again when it is delivered again.
+
+Examples:
+  oneffect migrate down --to 1
+  oneffect migrate down --to 0 --yes";
+
+pub(super) const MIGRATE_STATUS: &str = "\
+Examples:
+  oneffect migrate status
+  oneffect migrate status --json || echo 'migrate before you deploy'";
+
+pub(super) const MIGRATE_SQL: &str = "\
+With --from no database is asked, and of --database only its kind counts.
+
+Examples:
+  oneffect migrate sql | psql -v ON_ERROR_STOP=1 \"$DATABASE_URL\"
+  oneffect migrate sql --from 0 --database postgres:// --schema ledger
+  oneffect migrate sql --from 0 --database sqlite: | sqlite3 -bail ledger.db";
+
+pub(super) const INSPECT: &str = "\
+Of each consumer that knows the id: what became of the event, its reply or reason, its fingerprint,
+its failed attempts, its dead letters. Exit code 4 when no consumer knows it.
+
+Examples:
+  oneffect inspect 0190163d-8694-739b-aea5-966c26f8ad91
+  oneffect inspect order-17 --tenant acme --json
+  oneffect inspect -- --an-id-that-begins-with-a-dash";
