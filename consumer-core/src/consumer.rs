@@ -17,6 +17,7 @@ pub use run_error::RunError;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
+use crate::health::{Cause, HealthHandle};
 use crate::identify::{IdFrom, TenantFrom};
 use crate::retry::RetrySchedule;
 use crate::source::Source;
@@ -58,6 +59,7 @@ pub struct Consumer<Src, S, H> {
     handler: H,
     config: ConsumerConfig,
     stats: StatsHandle,
+    health: HealthHandle,
 }
 
 impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
@@ -71,6 +73,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
             handler,
             config: ConsumerConfig::default(),
             stats: StatsHandle::default(),
+            health: HealthHandle::starting(),
         }
     }
 
@@ -165,6 +168,11 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self.stats.clone()
     }
 
+    /// Looks at whether the consumer is ready, and why not: for a `/readyz`.
+    pub fn health(&self) -> HealthHandle {
+        self.health.clone()
+    }
+
     /// Opens store and source, and runs until `shutdown` completes, then finishes the units that run, gives everything else
     /// back to the broker, and returns the final numbers.
     ///
@@ -177,19 +185,37 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
     /// the broker delivers again. Prefer `shutdown`.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+        // However this ends: what no longer runs is not ready.
+        let _ended = Ended(self.health.clone());
         self.config.validate().map_err(RunError::Config)?;
         let mut shutdown = std::pin::pin!(shutdown);
         let consumer = tokio::select! {
             biased;
             () = &mut shutdown => return Ok(self.stats.snapshot()),
-            consumer = opening::open(&self.store, &self.name) => consumer.map_err(RunError::Store)?,
+            consumer = opening::open(&self.store, &self.name, &self.health) => consumer.map_err(RunError::Store)?,
         };
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);
-        driver::Driver::new(&self.name, source, shop, self.config, self.stats)
-            .run(shutdown)
-            .await
+        driver::Driver::new(
+            &self.name,
+            source,
+            shop,
+            self.config,
+            self.stats,
+            self.health,
+        )
+        .run(shutdown)
+        .await
+    }
+}
+
+/// Says so when a consumer has ended, also when its future was dropped.
+struct Ended(HealthHandle);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.raise(Cause::Stopping, "");
     }
 }
 

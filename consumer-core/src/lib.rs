@@ -13,12 +13,14 @@ mod dead_letter;
 mod decode;
 mod delivery;
 mod duplicate;
+mod duplicate_ages;
 mod event_key;
 mod event_record;
 mod fingerprint;
 mod flow;
 mod handler;
 mod headers_json;
+mod health;
 mod identify;
 mod json_pointer;
 mod keys_in_flight;
@@ -43,6 +45,7 @@ pub use dead_letter::{DeadLetter, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
+pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
 pub use event_record::{DeadLetterRecord, EventRecord, FailedRecord, Filed, SettledRecord};
 pub use fingerprint::{Fingerprint, Fingerprint16};
@@ -51,6 +54,7 @@ pub use handler::{
     Failure, Handler, HandlerFn, HandlerFuture, HandlerResult, Outcome, done, done_with,
     error_chain, handler_fn, reject,
 };
+pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
 pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::claim::Claim;
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
+use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::handler::one_line;
@@ -80,6 +81,27 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// What did not work is tried again by the next round; nothing depends on any one of them.
     async fn maintain(&self) -> Result<Maintained, StoreError> {
         Ok(Maintained::default())
+    }
+
+    /// Adds to what is known of how old a consumer's duplicates are. Whether a call whose answer was
+    /// lost took effect does not matter.
+    ///
+    /// # Errors
+    /// An outage as a rule: keep the ages, and add them later.
+    async fn note_duplicate_ages(
+        &self,
+        _consumer: ConsumerId,
+        _ages: &DuplicateAges,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// All that was added by [`note_duplicate_ages`](Store::note_duplicate_ages), by any process.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    async fn duplicate_ages(&self, _consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
+        Ok(DuplicateAges::default())
     }
 
     /// How many units may run at once; `None` when only the pool limits them.

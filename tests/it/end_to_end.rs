@@ -8,6 +8,7 @@ mod isolation;
 mod payloads;
 mod processes;
 mod staged;
+mod storm;
 
 use std::time::Duration;
 

@@ -183,7 +183,11 @@ async fn a_schema_that_does_not_fit_says_what_to_call() {
     let fixture = OnSqlite::unmigrated().await;
     let store = &fixture.store;
 
-    let missing = message(Store::open(store, "ledger", DaysFrom::Id).await.unwrap_err());
+    let missing = message(
+        Store::open(store, "ledger", DaysFrom::Id)
+            .await
+            .unwrap_err(),
+    );
     assert!(missing.contains("Sqlite::migrate"), "{missing}");
 
     store.migrate().await.unwrap();

@@ -2,7 +2,5 @@ DROP VIEW inbox_readable;
 DROP FUNCTION event_id_bytes(text);
 DROP FUNCTION event_id_text(bytea);
 DROP FUNCTION utf8_text(bytea);
-DROP TABLE dead_letter;
-DROP TABLE retry;
 DROP TABLE inbox;
 DROP TABLE consumer;

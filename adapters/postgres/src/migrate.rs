@@ -11,7 +11,7 @@ use crate::store::Postgres;
 use crate::transaction::Transaction;
 
 /// The version of the schema that this program works with.
-pub const SCHEMA_VERSION: i32 = 1;
+pub const SCHEMA_VERSION: i32 = 4;
 
 struct Migration {
     /// What it makes, and what its way down starts from.
@@ -20,11 +20,23 @@ struct Migration {
     down: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: SCHEMA_VERSION,
-    up: include_str!("../migrations/0001_inbox.up.sql"),
-    down: include_str!("../migrations/0001_inbox.down.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        up: include_str!("../migrations/0001_inbox.up.sql"),
+        down: include_str!("../migrations/0001_inbox.down.sql"),
+    },
+    Migration {
+        version: 2,
+        up: include_str!("../migrations/0002_dead_letter.up.sql"),
+        down: include_str!("../migrations/0002_dead_letter.down.sql"),
+    },
+    Migration {
+        version: 4,
+        up: include_str!("../migrations/0004_duplicate_ages.up.sql"),
+        down: include_str!("../migrations/0004_duplicate_ages.down.sql"),
+    },
+];
 
 const TAKE_TURNS: &str = "SELECT pg_advisory_xact_lock(7811054412018253)";
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect_core::{Begin, Blame, ConsumerId, DaysFrom, EventKey, Store, StoreError};
+use oneffect_core::{
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 
@@ -189,6 +191,18 @@ impl Store for Postgres {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         blame(error)
+    }
+
+    async fn note_duplicate_ages(
+        &self,
+        consumer: ConsumerId,
+        ages: &DuplicateAges,
+    ) -> Result<(), StoreError> {
+        self.add_duplicate_ages(consumer, ages).await
+    }
+
+    async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
+        self.read_duplicate_ages(consumer).await
     }
 
     /// A unit that had to wait for a connection would look like an outage.

@@ -26,6 +26,7 @@ mod claim;
 mod commit;
 mod config;
 mod dead_letter;
+mod duplicate_ages;
 mod inspect;
 mod keys;
 mod migrate;

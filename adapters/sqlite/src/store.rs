@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect_core::{Begin, Blame, ConsumerId, DaysFrom, EventKey, Store, StoreError};
+use oneffect_core::{
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
 use tokio::time::{Instant, sleep};
@@ -139,6 +141,18 @@ impl Store for Sqlite {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         blame(error)
+    }
+
+    async fn note_duplicate_ages(
+        &self,
+        consumer: ConsumerId,
+        ages: &DuplicateAges,
+    ) -> Result<(), StoreError> {
+        self.add_duplicate_ages(consumer, ages).await
+    }
+
+    async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
+        self.read_duplicate_ages(consumer).await
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -28,6 +28,7 @@ use crate::batch_size::BatchSize;
 use crate::delivery::{AssignmentId, Delivery};
 use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
+use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
 use crate::lanes::{Lanes, Taken};
 use crate::retry::LONGEST_WAIT;
@@ -42,6 +43,7 @@ pub(super) struct Driver<S, H> {
     shop: Arc<Workshop<S, H>>,
     config: ConsumerConfig,
     stats: StatsHandle,
+    health: HealthHandle,
     workers: usize,
     rng: StdRng,
     batch_size: BatchSize,
@@ -73,6 +75,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         shop: Workshop<S, H>,
         config: ConsumerConfig,
         stats: StatsHandle,
+        health: HealthHandle,
     ) -> Self {
         let workers = config.workers.min(shop.max_units().unwrap_or(usize::MAX));
         Self {
@@ -80,6 +83,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             source,
             shop: Arc::new(shop),
             stats,
+            health,
             workers,
             rng: config
                 .seed
@@ -136,8 +140,9 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                     info!(target: TARGET, consumer = %self.name, "connected");
                 } else {
                     warn!(target: TARGET, consumer = %self.name, "the source is out of reach; waiting for it");
+                    self.health.raise(Cause::SourceAway, "");
                 }
-                self.stats.update(|stats| stats.connected = connected);
+                self.connected(connected);
             }
             Err(source_error) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&source_error), "the source cannot go on");
@@ -154,7 +159,15 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             let cancelled = CancellationToken::new();
             self.assignments.insert(id, Held { name, cancelled });
         }
-        self.stats.update(|stats| stats.connected = true);
+        self.connected(true);
+    }
+
+    fn connected(&self, connected: bool) {
+        if connected {
+            self.health.clear(Cause::Starting);
+            self.health.clear(Cause::SourceAway);
+        }
+        self.stats.update(|stats| stats.connected = connected);
     }
 
     /// Identifies deliveries and puts each where it waits: in its lane, or behind its first.

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use crate::day::DaysFrom;
 use crate::handler::error_chain;
+use crate::health::{Cause, HealthHandle};
 use crate::store::{Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
 
@@ -16,17 +17,25 @@ use crate::telemetry::TARGET;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens the store for a consumer of that name.
-pub(super) async fn open<S: Store>(store: &S, name: &str) -> Result<ConsumerId, StoreError> {
+pub(super) async fn open<S: Store>(
+    store: &S,
+    name: &str,
+    health: &HealthHandle,
+) -> Result<ConsumerId, StoreError> {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(50);
     loop {
         let error = match store.open(name, DaysFrom::Id).await {
-            Ok(consumer) => return Ok(consumer),
+            Ok(consumer) => {
+                health.clear(Cause::StoreAway);
+                return Ok(consumer);
+            }
             Err(error) => error,
         };
         if blame(store, &error) == Blame::Event || Instant::now() >= deadline {
             return Err(error);
         }
+        health.raise(Cause::StoreAway, error_chain(&error));
         warn!(target: TARGET, consumer = name, cause = %error_chain(&error), "the store cannot be opened yet");
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));

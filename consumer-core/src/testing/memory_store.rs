@@ -22,6 +22,7 @@ pub use unit::MemoryUnit;
 use self::database::Database;
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
+use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
@@ -161,6 +162,30 @@ impl Store for MemoryStore {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         error.downcast_ref().map(MemoryError::blame)
+    }
+
+    async fn note_duplicate_ages(
+        &self,
+        consumer: ConsumerId,
+        ages: &DuplicateAges,
+    ) -> Result<(), StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        state
+            .duplicate_ages
+            .entry(consumer)
+            .or_default()
+            .merge(ages);
+        Ok(())
+    }
+
+    async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
+        yield_now().await;
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        let ages = state.duplicate_ages.get(&consumer);
+        Ok(ages.cloned().unwrap_or_default())
     }
 
     fn max_units(&self) -> Option<usize> {

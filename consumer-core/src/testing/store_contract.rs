@@ -144,6 +144,7 @@ macro_rules! store_contract {
             a_dead_letter_that_is_set_aside_again_counts_once_more
             a_dead_letter_commits_with_its_unit_or_not_at_all
             a_dead_letter_can_be_written_whatever_its_time
+            ages_of_duplicates_add_up
             a_failed_statement_is_the_events
         }
     };

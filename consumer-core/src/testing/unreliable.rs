@@ -19,6 +19,7 @@ pub use self::faults::{Call, Fault, Injected, InjectedError};
 use crate::claim::Claim;
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
+use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::store::{
     Begin, Blame, ConsumerId, Maintained, Settled, Store, StoreError, Unit, Verdict,
@@ -134,6 +135,18 @@ impl<S: Store> Store for Unreliable<S> {
 
     async fn maintain(&self) -> Result<Maintained, StoreError> {
         self.store.maintain().await
+    }
+
+    async fn note_duplicate_ages(
+        &self,
+        consumer: ConsumerId,
+        ages: &DuplicateAges,
+    ) -> Result<(), StoreError> {
+        self.store.note_duplicate_ages(consumer, ages).await
+    }
+
+    async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
+        self.store.duplicate_ages(consumer).await
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -11,6 +11,7 @@ mod bench;
 mod chaos;
 mod failures;
 mod fingerprints;
+mod health;
 mod hostile;
 mod once;
 mod queues;

@@ -37,13 +37,12 @@ async fn the_schema_is_made_and_its_state_told<D: Operated>() {
     let after = oneffect(&database, &["migrate", "status", "--json"]).await;
     assert_eq!(after.code, Code::Fine);
     assert_eq!(after.json()["state"], "current");
-    let applied = after.json()["applied"].as_array().unwrap().clone();
-    assert_eq!(i64::try_from(applied.len()).unwrap(), known);
+    let json = after.json();
+    let applied = json["applied"].as_array().unwrap();
     assert_eq!(applied[0]["version"], 1);
-    assert!(
-        applied[0]["at"].as_str().unwrap().starts_with("20"),
-        "{applied:?}"
-    );
+    let last = applied.last().unwrap();
+    assert_eq!(last["version"], known);
+    assert!(last["at"].as_str().unwrap().starts_with("20"), "{last}");
 
     let again = oneffect(&database, &["migrate", "up"]).await;
     assert_eq!(again.code, Code::Fine);

@@ -12,6 +12,7 @@ use super::settling::LetGo;
 use super::{Driver, RunError, later};
 use crate::delivery::AssignmentId;
 use crate::handler::{Handler, error_chain};
+use crate::health::Cause;
 use crate::source::Revocation;
 use crate::stats::Stats;
 use crate::store::Store;
@@ -105,6 +106,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// Takes nothing more, gives back what has not begun, and lets running units finish.
     pub(super) fn begin_stop(&mut self) {
         info!(target: TARGET, consumer = %self.name, running = self.units.len(), "stopping");
+        self.health.raise(Cause::Stopping, "");
         self.source.stop_receiving();
         self.stop = Some(Stop {
             deadline: later(self.config.drain),

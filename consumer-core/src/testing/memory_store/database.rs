@@ -11,6 +11,7 @@ use super::connection::MemoryRow;
 use super::error::MemoryError;
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
+use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::store::{ConsumerId, Prior, Settled};
@@ -29,6 +30,7 @@ pub(super) struct State {
     pub(super) inbox: BTreeMap<(ConsumerId, EventKey), InboxRow>,
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
     pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), (DeadLetter, u32)>,
+    pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
     pub(super) open: usize,
     pub(super) peak: usize,

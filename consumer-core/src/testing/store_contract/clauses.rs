@@ -6,11 +6,13 @@
     reason = "panicking is how a clause says that it is broken"
 )]
 
+mod duplicate_ages;
 mod fingerprints;
 mod letters;
 mod rivals;
 mod units;
 
+pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
 pub use rivals::*;

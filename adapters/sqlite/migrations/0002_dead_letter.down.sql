@@ -1,0 +1,2 @@
+DROP TABLE dead_letter;
+DROP TABLE retry;
