@@ -1,6 +1,7 @@
 //! The commands.
 
 mod inspect;
+mod maintain;
 mod migrate;
 
 use crate::code::Code;
@@ -15,6 +16,10 @@ pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Res
         Command::Inspect(inspect) => {
             let address = Address::of(common, console)?;
             inspect::run(inspect, &address, common.json, console).await
+        }
+        Command::Maintain => {
+            let address = Address::of(common, console)?;
+            maintain::run(&address, common.json, console).await
         }
     }
 }

@@ -5,13 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use oneffect_core::{EventId, EventRecord, Migrations, StoreError};
+use oneffect_core::{EventId, EventRecord, Maintained, Migrations, Store as _, StoreError};
 use oneffect_postgres::{Postgres, PostgresConfig, Statements};
 use oneffect_sqlite::{Sqlite, SqliteConfig};
 
 use crate::code::Unusable;
 use crate::console::Console;
 use crate::options::Common;
+
+/// How long a database may be away before that is an error.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,13 +110,13 @@ impl Address {
                 // Right behind every pooler, and nothing here is in a hurry.
                 let mut config = PostgresConfig::default().statements(Statements::Unnamed);
                 config.schema.clone_from(schema);
-                let config = config.max_connections(2);
+                let config = config.max_connections(2).acquire_timeout(PATIENCE);
                 Postgres::connect_with(url, config)
                     .await
                     .map(Database::Postgres)
             }
             Self::Sqlite(path) => {
-                let config = SqliteConfig::default().acquire_timeout(Duration::from_secs(10));
+                let config = SqliteConfig::default().acquire_timeout(PATIENCE);
                 Sqlite::open_with(path, config).await.map(Database::Sqlite)
             }
         };
@@ -176,6 +179,10 @@ impl Database {
 
     pub(crate) async fn migrate_to(&self, version: i32) -> anyhow::Result<()> {
         on!(self, store => store.migrate_to(version).await)
+    }
+
+    pub(crate) async fn maintain(&self) -> anyhow::Result<Maintained> {
+        on!(self, store => store.maintain().await)
     }
 
     pub(crate) async fn inspect(&self, id: &EventId) -> anyhow::Result<Vec<EventRecord>> {

@@ -45,6 +45,9 @@ pub(crate) enum Command {
     /// Everything that the database knows of an event
     #[command(after_help = help::INSPECT)]
     Inspect(Inspect),
+    /// Forget what is old enough and make room for what comes, as every consumer does by itself
+    #[command(after_help = help::MAINTAIN)]
+    Maintain,
 }
 
 #[derive(Debug, Subcommand)]

@@ -76,3 +76,13 @@ Examples:
   oneffect inspect 0190163d-8694-739b-aea5-966c26f8ad91
   oneffect inspect order-17 --tenant acme --json
   oneffect inspect -- --an-id-that-begins-with-a-dash";
+
+pub(super) const MAINTAIN: &str = "\
+One round: records the new floor, drops what is older than the window, makes what is needed soon.
+Every consumer does the same now and then; by hand it is for databases whose consumers rest. It
+waits for no running unit: what has to wait is postponed. Exit code 3 when it finds keys that are
+kept under two days.
+
+Examples:
+  oneffect maintain
+  oneffect maintain --json";

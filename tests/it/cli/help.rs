@@ -16,6 +16,7 @@ const COMMANDS: &[&[&str]] = &[
     &["migrate", "status"],
     &["migrate", "sql"],
     &["inspect"],
+    &["maintain"],
 ];
 
 #[tokio::test]
