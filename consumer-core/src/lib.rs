@@ -25,6 +25,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod letters;
 mod migrations;
 mod reply;
 mod retry;
@@ -41,7 +42,7 @@ pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
-pub use dead_letter::{DeadLetter, DeadLetterKind};
+pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
@@ -56,6 +57,10 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
+pub use letters::{
+    DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
+    RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
+};
 pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
@@ -63,6 +68,7 @@ pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
 pub use stats::{Stats, StatsHandle};
 pub use store::{
-    Begin, Blame, ConsumerId, Late, Maintained, Prior, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, Late, Maintained, Prior, Reopen, Settled, Store, StoreError, Unit,
+    Verdict,
 };
 pub use watermark::Watermark;

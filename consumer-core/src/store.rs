@@ -14,6 +14,7 @@ use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::handler::one_line;
+use crate::letters::{DeadLetters, Letter, LetterId};
 
 /// A database that holds the inbox beside the user's own tables.
 ///
@@ -35,8 +36,14 @@ use crate::handler::one_line;
 ///    ([`Claim::verdict_on`] decides), and leaves the row as it was.
 /// 10. What was recorded comes back with every duplicate as it was: a reply byte for byte, an empty
 ///     one as empty and none as none, a rejection with its reason.
+/// 11. Of units that take one letter at the same time, one gets it, and the others get none at once.
+///     Nor does anybody get one that is not marked, has to wait yet, or stands behind another
+///     marked one of its lane. A letter that a unit takes and deletes is gone if, and only if, the
+///     unit commits.
+/// 12. A key whose inbox row a unit takes back is `Fresh` to that unit's claim, and to others once
+///     it commits without claiming the key again.
 #[async_trait]
-pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
+pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
     type Connection: Send;
     /// What a handler can stage: a typed row that the unit writes with all others of its table.
@@ -155,6 +162,27 @@ pub trait Unit: Send + Sized {
     /// Writes dead letters. One whose source key is known already counts once more there.
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError>;
 
+    /// How many more letters the consumer may have if `limit` is the most, as this unit sees it.
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError>;
+
+    /// Whether the consumer has a letter of that source key already.
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError>;
+
+    /// Takes a letter that is marked to be redriven and due, for this unit alone. `None` when there
+    /// is no such letter (any more), another unit has it, or an earlier one of its lane is marked.
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError>;
+
+    /// Deletes a letter that this unit has taken.
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError>;
+
+    /// Takes back the inbox row of a key whose event was set aside: deletes it if its outcome is
+    /// [`Settled::Dead`], or [`Settled::Rejected`] where that is asked for. Called before the claim
+    /// of the same key.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] when another unit held the row for too long.
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError>;
+
     /// Deletes the retry rows of events that this unit settles.
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError>;
 
@@ -208,6 +236,15 @@ impl Begin {
             late: Late::default(),
         }
     }
+}
+
+/// Which inbox row [`Unit::reopen`] takes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reopen {
+    /// One of an event that was set aside.
+    Dead,
+    /// One of an event that was rejected, and set aside as well.
+    Rejected,
 }
 
 /// What a round of maintenance has found and done.

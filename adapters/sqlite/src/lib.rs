@@ -29,6 +29,7 @@ mod dead_letter;
 mod duplicate_ages;
 mod inspect;
 mod keys;
+mod letters;
 mod migrate;
 mod open;
 mod record;

@@ -3,13 +3,14 @@
 mod connection;
 mod database;
 mod error;
+mod letters;
 mod unit;
 
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,13 +20,14 @@ pub use connection::{MemoryConnection, MemoryRow};
 pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
-use self::database::Database;
+use self::database::{Database, State};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
-use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
+use crate::letters::DeadLetters;
+use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
 
 /// A database in memory; clones share it.
 ///
@@ -89,7 +91,7 @@ impl MemoryStore {
             .state()
             .dead_letters
             .values()
-            .cloned()
+            .map(|row| (row.letter.clone(), row.deliveries))
             .collect()
     }
 
@@ -108,6 +110,13 @@ impl MemoryStore {
             .get(table)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// The state, unless the database is away.
+    fn up(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state)
     }
 
     /// How many units are open.
@@ -186,6 +195,11 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.sweep_retries().await?;
+        Ok(Maintained::default())
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -1,5 +1,6 @@
 //! One transaction for a batch of events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,13 +10,16 @@ use super::database::{InboxRow, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
-use crate::store::{Settled, StoreError, Unit, Verdict};
+use crate::letters::{Letter, LetterId};
+use crate::store::{Reopen, Settled, StoreError, Unit, Verdict};
 
 /// A transaction of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug)]
 pub struct MemoryUnit {
     connection: MemoryConnection,
     claim_wait: Duration,
+    /// Keys whose inbox rows this unit has taken back.
+    reopened: BTreeSet<EventKey>,
 }
 
 impl MemoryUnit {
@@ -23,22 +27,26 @@ impl MemoryUnit {
         Self {
             connection,
             claim_wait,
+            reopened: BTreeSet::new(),
+        }
+    }
+
+    /// Waits until no other unit has the key.
+    async fn lock_key(&mut self, key: &EventKey) -> Result<(), StoreError> {
+        let connection = &mut self.connection;
+        let lock = Lock::Key(connection.consumer(), key.clone());
+        let locked = (connection.database).lock(connection.transaction, lock, self.claim_wait);
+        match locked.await {
+            Ok(()) => Ok(()),
+            Err(NotLocked::TimedOut) => Err(StoreError::Busy),
+            Err(NotLocked::Failed(error)) => Err(error.into()),
         }
     }
 
     async fn claim_one(&mut self, claim: &Claim) -> Result<Verdict, StoreError> {
         let key = &claim.key;
+        self.lock_key(key).await?;
         let connection = &mut self.connection;
-        let lock = Lock::Key(connection.consumer(), key.clone());
-        let locked =
-            connection
-                .database
-                .lock(connection.transaction, lock.clone(), self.claim_wait);
-        match locked.await {
-            Ok(()) => {}
-            Err(NotLocked::TimedOut) => return Err(StoreError::Busy),
-            Err(NotLocked::Failed(error)) => return Err(error.into()),
-        }
         let row = (connection.consumer(), key.clone());
         let (inbox_row, prior) = {
             let state = connection.database.state();
@@ -47,7 +55,8 @@ impl MemoryUnit {
                 .get(&row)
                 .map(Retry::prior)
                 .unwrap_or_default();
-            (state.inbox.get(&row).cloned(), prior)
+            let settled = state.inbox.get(&row).cloned();
+            (settled.filter(|_| !self.reopened.contains(key)), prior)
         };
         if let Some(InboxRow {
             settled,
@@ -55,6 +64,7 @@ impl MemoryUnit {
             recorded_at,
         }) = inbox_row
         {
+            let lock = Lock::Key(connection.consumer(), key.clone());
             connection.database.unlock(connection.transaction, &lock);
             return Ok(claim.verdict_on(settled, fingerprint, recorded_at.elapsed()));
         }
@@ -132,6 +142,61 @@ impl Unit for MemoryUnit {
         self.connection.round_trip().await?;
         self.connection
             .write(letters.iter().cloned().map(Box::new).map(Write::Letter));
+        Ok(())
+    }
+
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.connection.round_trip().await?;
+        let consumer = self.connection.consumer();
+        let state = self.connection.database.state();
+        let letters = state.dead_letters.values();
+        let count = letters.filter(|row| row.consumer == consumer).count();
+        Ok(limit.saturating_sub(count as u64))
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.connection.round_trip().await?;
+        let row = (self.connection.consumer(), *source_key);
+        let state = self.connection.database.state();
+        Ok(state.dead_letters.contains_key(&row))
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.connection.round_trip().await?;
+        let connection = &self.connection;
+        let (database, transaction) = (&connection.database, connection.transaction);
+        if !database.lock_now(transaction, Lock::Letter(id))? {
+            return Ok(None);
+        }
+        let letter = database.state().due_letter(id, connection.consumer());
+        if letter.is_none() {
+            database.unlock(transaction, &Lock::Letter(id));
+        }
+        Ok(letter)
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        self.connection.write([Write::DeleteLetter(id)]);
+        Ok(())
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        self.lock_key(&claim.key).await?;
+        let row = (self.connection.consumer(), claim.key.clone());
+        let is_what = {
+            let state = self.connection.database.state();
+            let settled = state.inbox.get(&row).map(|row| row.settled.clone());
+            match what {
+                Reopen::Dead => settled == Some(Settled::Dead),
+                Reopen::Rejected => matches!(settled, Some(Settled::Rejected { .. })),
+            }
+        };
+        if is_what {
+            self.reopened.insert(claim.key.clone());
+            (self.connection).write([Write::Unclaim(claim.key.clone())]);
+        }
         Ok(())
     }
 
