@@ -1,8 +1,10 @@
 //! The commands.
 
+mod dead_letters;
 mod inspect;
 mod maintain;
 mod migrate;
+mod shown;
 
 use crate::code::Code;
 use crate::console::Console;
@@ -16,6 +18,10 @@ pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Res
         Command::Inspect(inspect) => {
             let address = Address::of(common, console)?;
             inspect::run(inspect, &address, common.json, console).await
+        }
+        Command::DeadLetters(letters) => {
+            let address = Address::of(common, console)?;
+            dead_letters::run(letters, &address, common.json, console).await
         }
         Command::Maintain => {
             let address = Address::of(common, console)?;

@@ -76,6 +76,11 @@ impl Console {
         write!(self.out, "{text}")
     }
 
+    /// Bytes as they are.
+    pub(crate) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)
+    }
+
     /// One object, as a line of JSON.
     pub(crate) fn print_json(&mut self, object: &impl Serialize) -> io::Result<()> {
         writeln!(self.out, "{}", serde_json::to_string(object)?)
@@ -139,6 +144,18 @@ impl Console {
         Err(Unusable("not confirmed; nothing was changed".to_owned()).into())
     }
 
+    /// Shows on a terminal how far something is, until it is dropped.
+    pub(crate) fn counting(&self, what: &'static str, all: u64) -> Counting {
+        if !self.progress {
+            return Counting(ProgressBar::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:30} {pos} of {len} {msg} ({elapsed})");
+        let bar = ProgressBar::new(all).with_message(what);
+        let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Counting(bar)
+    }
+
     /// Shows on a terminal that work goes on, until it is dropped.
     pub(crate) fn working(&self, what: &'static str) -> Working {
         if !self.progress {
@@ -150,6 +167,23 @@ impl Console {
         let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         bar.enable_steady_tick(Duration::from_millis(120));
         Working(bar)
+    }
+}
+
+/// Work whose parts are counted.
+#[derive(Debug)]
+pub(crate) struct Counting(ProgressBar);
+
+impl Counting {
+    /// So many are done.
+    pub(crate) fn at(&self, done: u64) {
+        self.0.set_position(done);
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use oneffect_core::{EventId, EventRecord, Maintained, Migrations, Store as _, StoreError};
+use oneffect_core::{
+    DeadLetters as _, EventId, EventRecord, Letter, LetterFilter, LetterId, LetterSummary,
+    Maintained, Migrations, RedriveAs, Requested, Store as _, StoreError,
+};
 use oneffect_postgres::{Postgres, PostgresConfig, Statements};
 use oneffect_sqlite::{Sqlite, SqliteConfig};
 
@@ -183,6 +186,33 @@ impl Database {
 
     pub(crate) async fn maintain(&self) -> anyhow::Result<Maintained> {
         on!(self, store => store.maintain().await)
+    }
+
+    pub(crate) async fn list_letters(
+        &self,
+        filter: &LetterFilter,
+    ) -> anyhow::Result<Vec<LetterSummary>> {
+        on!(self, store => store.list_letters(filter).await)
+    }
+
+    pub(crate) async fn show_letter(&self, id: LetterId) -> anyhow::Result<Option<Letter>> {
+        on!(self, store => store.show_letter(id).await)
+    }
+
+    pub(crate) async fn discard_letters(&self, filter: &LetterFilter) -> anyhow::Result<u64> {
+        on!(self, store => store.discard_letters(filter).await)
+    }
+
+    pub(crate) async fn request_redrive(
+        &self,
+        filter: &LetterFilter,
+        redrive_as: RedriveAs,
+    ) -> anyhow::Result<Requested> {
+        on!(self, store => store.request_redrive(filter, redrive_as).await)
+    }
+
+    pub(crate) async fn cancel_redrive(&self, filter: &LetterFilter) -> anyhow::Result<u64> {
+        on!(self, store => store.cancel_redrive(filter).await)
     }
 
     pub(crate) async fn inspect(&self, id: &EventId) -> anyhow::Result<Vec<EventRecord>> {

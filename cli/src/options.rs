@@ -6,6 +6,7 @@
 )]
 
 mod help;
+pub(crate) mod letters;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
@@ -45,6 +46,9 @@ pub(crate) enum Command {
     /// Everything that the database knows of an event
     #[command(after_help = help::INSPECT)]
     Inspect(Inspect),
+    /// Look at the events that were set aside, have them handled again, or delete them
+    #[command(subcommand, after_help = help::LETTERS)]
+    DeadLetters(letters::DeadLetters),
     /// Forget what is old enough and make room for what comes, as every consumer does by itself
     #[command(after_help = help::MAINTAIN)]
     Maintain,

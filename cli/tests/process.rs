@@ -1,5 +1,7 @@
 //! What only a process can show: exit codes, streams, and that it finds itself without a terminal.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use crate::day::Day;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
+use crate::letters::LetterSummary;
 use crate::store::Settled;
 
 /// All that a database knows of one event key of one consumer. It decides nothing: only a claim
@@ -22,7 +23,7 @@ pub struct EventRecord {
     /// Its failed attempts, while it is not settled.
     pub failed: Option<FailedRecord>,
     /// Its dead letters, oldest first.
-    pub dead_letters: Vec<DeadLetterRecord>,
+    pub dead_letters: Vec<LetterSummary>,
 }
 
 impl EventRecord {
@@ -70,25 +71,4 @@ pub struct FailedRecord {
     pub next_attempt_at: SystemTime,
     /// What the last one failed with.
     pub last_error: String,
-}
-
-/// What is known of a dead letter, but for its content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetterRecord {
-    /// Its number.
-    pub id: i64,
-    /// Why it was set aside: [`DeadLetterKind::as_str`](crate::DeadLetterKind::as_str).
-    pub kind: String,
-    /// Where it was: `topic/partition/offset` or `queue/message id`.
-    pub position: String,
-    /// When it was set aside, by the database's clock.
-    pub first_at: SystemTime,
-    /// When it was last delivered again.
-    pub last_at: SystemTime,
-    /// How often it was delivered.
-    pub deliveries: u32,
-    /// Attempts charged before it was set aside.
-    pub attempts: u32,
-    /// The error and its causes.
-    pub error: String,
 }

@@ -48,7 +48,7 @@ pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
 pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
-pub use event_record::{DeadLetterRecord, EventRecord, FailedRecord, Filed, SettledRecord};
+pub use event_record::{EventRecord, FailedRecord, Filed, SettledRecord};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
 pub use handler::{

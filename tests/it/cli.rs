@@ -1,5 +1,6 @@
 //! The command line, on each database: what it prints, what its JSON says, how it ends.
 
+mod dead_letters;
 mod help;
 mod inspect;
 mod migrate;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use oneffect_core::{
-    Day, DeadLetterRecord, EventId, EventKey, EventRecord, FailedRecord, Filed, Fingerprint16,
-    SettledRecord, StoreError, Tenant,
+    Day, DeadLetters as _, EventId, EventKey, EventRecord, FailedRecord, Filed, Fingerprint16,
+    LetterFilter, LetterSummary, SettledRecord, StoreError, Tenant,
 };
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -20,7 +20,7 @@ type Records = BTreeMap<(String, Tenant), EventRecord>;
 
 impl Sqlite {
     /// All that is known of an event: a record for each consumer and tenant that know the id, in the
-    /// order of their names. Only reads, and sees one state of the database.
+    /// order of their names. Only reads.
     ///
     /// # Errors
     /// [`StoreError::RolledBack`] when the database cannot be reached, and
@@ -41,11 +41,12 @@ impl Sqlite {
         for row in rows_of(&mut transaction, failed, id).await? {
             add_failed(&row, id, &mut records).map_err(StoreError::rolled_back)?;
         }
-        let letters = include_str!("queries/inspect_dead_letters.sql");
-        for row in rows_of(&mut transaction, letters, id).await? {
-            add_letter(&row, id, &mut records).map_err(StoreError::rolled_back)?;
-        }
         transaction.rollback().await;
+        let mut letters = LetterFilter::default();
+        letters.event_id = Some(id.clone());
+        for letter in self.list_letters(&letters).await? {
+            add_letter(letter, &mut records);
+        }
         Ok(records.into_values().collect())
     }
 }
@@ -80,7 +81,10 @@ fn add_settled(row: &SqliteRow, id: &EventId, records: &mut Records) -> sqlx::Re
 
 fn add_failed(row: &SqliteRow, id: &EventId, records: &mut Records) -> sqlx::Result<()> {
     let failed = FailedRecord {
-        attempts: count(row, "attempts")?,
+        attempts: row
+            .try_get::<i32, _>("attempts")?
+            .try_into()
+            .unwrap_or_default(),
         next_attempt_at: time(row.try_get("next_attempt_at")?),
         last_error: row.try_get("last_error")?,
     };
@@ -88,26 +92,13 @@ fn add_failed(row: &SqliteRow, id: &EventId, records: &mut Records) -> sqlx::Res
     Ok(())
 }
 
-fn add_letter(row: &SqliteRow, id: &EventId, records: &mut Records) -> sqlx::Result<()> {
-    let letter = DeadLetterRecord {
-        id: row.try_get("id")?,
-        kind: row.try_get("kind")?,
-        position: row.try_get("position")?,
-        first_at: time(row.try_get("first_at")?),
-        last_at: time(row.try_get("last_at")?),
-        deliveries: count(row, "deliveries")?,
-        attempts: count(row, "attempts")?,
-        error: row.try_get("error")?,
-    };
-    record(row, id, records)?.dead_letters.push(letter);
-    Ok(())
-}
-
-fn count(row: &SqliteRow, column: &str) -> sqlx::Result<u32> {
-    Ok(row
-        .try_get::<i32, _>(column)?
-        .try_into()
-        .unwrap_or_default())
+fn add_letter(letter: LetterSummary, records: &mut Records) {
+    if let Some(event) = &letter.event {
+        let consumer = letter.consumer.to_string();
+        let new = EventRecord::new(consumer.clone(), event.clone());
+        let record = records.entry((consumer, event.tenant.clone()));
+        record.or_insert(new).dead_letters.push(letter);
+    }
 }
 
 /// The record that a row belongs to.

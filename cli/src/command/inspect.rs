@@ -1,11 +1,10 @@
 //! `oneffect inspect`.
 
-use oneffect_core::{
-    DeadLetterRecord, EventId, EventKey, EventRecord, Filed, Settled, SettledRecord,
-};
+use oneffect_core::{EventId, EventKey, EventRecord, Filed, LetterSummary, Settled, SettledRecord};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::shown::{ShownBytes, ShownLetter};
 use crate::code::{Code, NotFound, Unusable};
 use crate::console::Console;
 use crate::database::{Address, Database};
@@ -142,15 +141,10 @@ fn print_settled(settled: &SettledRecord, lines: &mut Lines, console: &Console) 
     }
 }
 
-fn print_letter(letter: &DeadLetterRecord, lines: &mut Lines, console: &Console) {
-    let DeadLetterRecord {
-        id,
-        attempts,
-        deliveries,
-        ..
-    } = letter;
-    let kind = console.bad(&letter.kind);
-    let position = text::plain(&letter.position);
+fn print_letter(letter: &LetterSummary, lines: &mut Lines, console: &Console) {
+    let kind = console.bad(letter.kind.as_str());
+    let (id, attempts, deliveries) = (letter.id, letter.attempts, letter.deliveries);
+    let position = text::plain(&letter.position.to_string());
     lines.field(
         "dead letter",
         format_args!("{id}: {kind} after {attempts} attempts, from {position}"),
@@ -161,6 +155,9 @@ fn print_letter(letter: &DeadLetterRecord, lines: &mut Lines, console: &Console)
         format_args!("delivered {deliveries} times, first {first}, last {last}"),
     );
     lines.block(&letter.error);
+    if letter.redrive.is_some() {
+        lines.field("", "to be redriven by the running consumers");
+    }
 }
 
 /// The JSON of a record.
@@ -188,33 +185,11 @@ struct ShownSettled<'r> {
     open_period: Option<String>,
 }
 
-/// Bytes: `text` where they are UTF-8, else `hex`.
-#[derive(Serialize)]
-struct ShownBytes<'r> {
-    len: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'r str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hex: Option<String>,
-}
-
 #[derive(Serialize)]
 struct ShownFailed<'r> {
     attempts: u32,
     next_attempt_at: String,
     last_error: &'r str,
-}
-
-#[derive(Serialize)]
-struct ShownLetter<'r> {
-    id: i64,
-    kind: &'r str,
-    position: &'r str,
-    first_at: String,
-    last_at: String,
-    deliveries: u32,
-    attempts: u32,
-    error: &'r str,
 }
 
 impl<'r> Shown<'r> {
@@ -257,32 +232,6 @@ impl<'r> ShownSettled<'r> {
             recorded_at: text::moment(settled.recorded_at),
             day,
             open_period,
-        }
-    }
-}
-
-impl<'r> ShownBytes<'r> {
-    fn of(bytes: &'r [u8]) -> Self {
-        let text = std::str::from_utf8(bytes).ok();
-        Self {
-            len: bytes.len(),
-            text,
-            hex: text.is_none().then(|| text::hex(bytes)),
-        }
-    }
-}
-
-impl<'r> ShownLetter<'r> {
-    fn of(letter: &'r DeadLetterRecord) -> Self {
-        Self {
-            id: letter.id,
-            kind: &letter.kind,
-            position: &letter.position,
-            first_at: text::moment(letter.first_at),
-            last_at: text::moment(letter.last_at),
-            deliveries: letter.deliveries,
-            attempts: letter.attempts,
-            error: &letter.error,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What several commands show alike.
 
-use oneffect_core::{EventKey, LetterSummary, RedriveAs};
+use oneffect_core::{EventKey, LetterSummary, RedriveAs, RedriveRequest};
 use serde::Serialize;
 
 use crate::text;

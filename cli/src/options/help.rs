@@ -86,3 +86,41 @@ kept under two days.
 Examples:
   oneffect maintain
   oneffect maintain --json";
+
+pub(super) const LETTERS: &str = "\
+Examples:
+  oneffect dead-letters list --consumer ledger
+  oneffect dead-letters show 17
+  oneffect dead-letters redrive 17";
+
+pub(super) const LETTERS_LIST: &str = "\
+Examples:
+  oneffect dead-letters list --consumer ledger --kind exhausted --since 2026-12-01
+  oneffect dead-letters list --error 'connection refused' --json";
+
+pub(super) const LETTERS_SHOW: &str = "\
+Exit code 4 when there is none of that number.
+
+Examples:
+  oneffect dead-letters show 17
+  oneffect dead-letters show 17 --payload > event.json";
+
+pub(super) const LETTERS_REDRIVE: &str = "\
+This marks the letters. The running consumers of their names, which have the handlers, handle them
+soon, one at a time and in order; what succeeds is no dead letter any more, and takes effect once.
+Letters that are named go at once; of what a filter finds it asks first, on a terminal, and
+elsewhere needs --yes. Exit code 3 when some are refused or, with --wait, have failed again.
+
+Examples:
+  oneffect dead-letters redrive 17 18 --wait
+  oneffect dead-letters redrive --consumer ledger --error 'connection refused' --yes
+  oneffect dead-letters redrive --kind too_late --as-new
+  oneffect dead-letters redrive --all --cancel";
+
+pub(super) const LETTERS_DISCARD: &str = "\
+Asks first, on a terminal; elsewhere it needs --yes. A deleted letter is gone; deliveries of its
+event that come later are still duplicates.
+
+Examples:
+  oneffect dead-letters discard 17
+  oneffect dead-letters discard --kind poison --until 2026-11-01 --yes";

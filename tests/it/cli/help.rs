@@ -1,6 +1,7 @@
 //! What `--help` says, and what is said to those who use it wrongly.
 
 use oneffect_cli::Code;
+use oneffect_core::DeadLetterKind;
 
 use super::{Ran, run_with};
 
@@ -16,6 +17,11 @@ const COMMANDS: &[&[&str]] = &[
     &["migrate", "status"],
     &["migrate", "sql"],
     &["inspect"],
+    &["dead-letters"],
+    &["dead-letters", "list"],
+    &["dead-letters", "show"],
+    &["dead-letters", "redrive"],
+    &["dead-letters", "discard"],
     &["maintain"],
 ];
 
@@ -79,6 +85,18 @@ async fn a_command_line_that_cannot_work_is_a_usage_error() {
         assert_eq!(ran.code, Code::Usage, "{command:?} {ran:?}");
         assert!(ran.err.contains(says), "{command:?} {ran:?}");
         assert_eq!(ran.out, "");
+    }
+}
+
+#[tokio::test]
+async fn help_and_errors_name_every_kind_of_dead_letter() {
+    let help = bare(&["dead-letters", "list", "--help"]).await;
+    let wrong = bare(&["dead-letters", "list", "--kind", "odd"]).await;
+
+    assert_eq!(wrong.code, Code::Usage);
+    for kind in DeadLetterKind::ALL {
+        assert!(help.out.contains(kind.as_str()), "{kind:?}: {}", help.out);
+        assert!(wrong.err.contains(kind.as_str()), "{kind:?}: {}", wrong.err);
     }
 }
 
