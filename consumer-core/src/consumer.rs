@@ -1,5 +1,6 @@
 //! The runtime: from a source to the handler's effect, and back to the broker.
 
+mod circuit;
 mod config;
 mod driver;
 mod item;
@@ -139,6 +140,14 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn retry(mut self, schedule: RetrySchedule) -> Self {
         self.config.retry = schedule;
+        self
+    }
+
+    /// How long failures excuse their events while nothing at all succeeds; see
+    /// [`ConsumerConfig::outage_patience`].
+    #[must_use]
+    pub fn outage_patience(mut self, patience: Duration) -> Self {
+        self.config.outage_patience = patience;
         self
     }
 

@@ -150,6 +150,20 @@ impl<T: Clone> Lanes<T> {
         self.ready_items
     }
 
+    /// Puts a lane first whose next event has not failed yet, if there is one: while all that is
+    /// tried fails, what has not been tried tells more.
+    pub(crate) fn untried_first(&mut self) {
+        let untried = self.ready.iter().position(|id| {
+            self.by_id.get(id).is_some_and(|lane| {
+                let next = lane.queue.front();
+                lane.setbacks == 0 && next.is_some_and(|next| next.company == usize::MAX)
+            })
+        });
+        if let Some(id) = untried.and_then(|at| self.ready.remove(at)) {
+            self.ready.push_front(id);
+        }
+    }
+
     /// Takes what waits, up to the limit, from as many lanes as it takes, each from its front.
     pub(crate) fn take(&mut self, limit: Limit) -> Option<Taken<T>> {
         let mut taken = Taken {

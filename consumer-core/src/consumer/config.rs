@@ -37,6 +37,13 @@ pub struct ConsumerConfig {
     pub in_flight: Limit,
     /// When failed events run again, and when they are set aside.
     pub retry: RetrySchedule,
+    /// How long failures excuse their events while nothing at all succeeds. When unit after unit
+    /// fails, and more than one event, the *circuit* opens: the consumer stands still but for one
+    /// event that is tried every few seconds, and closes it when one succeeds. So long an outage of
+    /// what the handler needs is charged to no event, and sets none aside; beyond it, the events
+    /// themselves are blamed, by the retry schedule. Longer is safer where order matters, shorter
+    /// where a handful of bad events in a row must not hold up the rest. Default 1 hour.
+    pub outage_patience: Duration,
     /// How long one handler may take for one event before its future is dropped, which counts as a
     /// failure. Keep it below the store's own deadline for a transaction. Default 50 s.
     pub handler_timeout: Duration,
@@ -64,6 +71,7 @@ impl Default for ConsumerConfig {
                 bytes: 64 << 20,
             },
             retry: RetrySchedule::default(),
+            outage_patience: Duration::from_hours(1),
             handler_timeout: Duration::from_secs(50),
             drain: Duration::from_secs(8),
             seed: None,

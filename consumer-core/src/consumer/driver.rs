@@ -2,6 +2,7 @@
 //!
 //! One task holds all state, so there is no lock; units of work run in tasks of their own.
 
+mod pacing;
 mod settling;
 mod stopping;
 
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug_span, error, info, warn};
 
 use self::stopping::{Ending, Stop};
+use super::circuit::Circuit;
 use super::config::ConsumerConfig;
 use super::item::Item;
 use super::run_error::RunError;
@@ -44,7 +46,7 @@ pub(super) struct Driver<S, H> {
     config: ConsumerConfig,
     stats: StatsHandle,
     health: HealthHandle,
-    workers: usize,
+    circuit: Circuit,
     rng: StdRng,
     batch_size: BatchSize,
     lanes: Lanes<Arc<Item>>,
@@ -84,7 +86,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             shop: Arc::new(shop),
             stats,
             health,
-            workers,
+            circuit: Circuit::new(workers, config.outage_patience),
             rng: config
                 .seed
                 .map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64),
@@ -108,7 +110,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         shutdown: impl Future<Output = ()>,
     ) -> Result<Stats, RunError> {
         let mut shutdown = pin!(shutdown);
-        info!(target: TARGET, consumer = %self.name, source = self.source.system(), workers = self.workers, "consumer started");
+        info!(target: TARGET, consumer = %self.name, source = self.source.system(), "consumer started");
         while !self.has_stopped() {
             self.form_batches();
             self.tell_flow();
@@ -238,18 +240,27 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     }
 
     /// Gives what waits to the workers that are idle, an equal part to each: nothing waits for a
-    /// batch to fill, and no worker is left out while another takes all.
+    /// batch to fill, and no worker is left out while another takes all. While the circuit is open,
+    /// one event is tried now and then.
     fn form_batches(&mut self) {
-        while self.units.len() < self.workers && self.stop.is_none() {
+        let now = Instant::now();
+        self.circuit.tick(now);
+        while self.stop.is_none() {
             let waiting = self.lanes.ready_items();
-            let part = waiting.div_ceil(self.workers - self.units.len());
-            let limit = Limit {
-                messages: part.min(self.batch_size.get()),
-                bytes: self.config.batch.bytes,
-            };
-            if waiting == 0 {
+            let room = self.circuit.room(self.units.len());
+            if waiting == 0 || room == 0 {
                 break;
             }
+            let most = if self.circuit.is_open() {
+                self.lanes.untried_first();
+                1
+            } else {
+                waiting.div_ceil(room).min(self.batch_size.get())
+            };
+            let limit = Limit {
+                messages: most,
+                bytes: self.config.batch.bytes,
+            };
             let Some(taken) = self.lanes.take(limit) else {
                 break;
             };
@@ -261,9 +272,11 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                     .collect(),
                 split: taken.split,
                 seed: self.rng.next_u64(),
+                excused: self.circuit.excuses(now),
             };
             let shop = Arc::clone(&self.shop);
             let unit = self.units.spawn(async move { shop.run(batch).await });
+            self.circuit.begins(unit.id());
             self.running.insert(unit.id(), taken);
         }
     }
@@ -288,6 +301,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .into_iter()
             .chain(revocations)
             .chain(stop)
+            .chain(self.circuit.next_tick())
             .min()
     }
 
@@ -321,6 +335,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 stats.attempts_charged += charged;
             });
         }
+        self.learn(id, report.as_ref(), &taken);
         match report.map(|report| report.end) {
             Some(End::Fates(fates)) => self.settle(&taken, &fates),
             Some(End::Again(again)) => self.put_back(&taken, Some(again)),

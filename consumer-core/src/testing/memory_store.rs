@@ -173,6 +173,11 @@ impl Store for MemoryStore {
         error.downcast_ref().map(MemoryError::blame)
     }
 
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.sweep_retries().await?;
+        Ok(Maintained::default())
+    }
+
     async fn note_duplicate_ages(
         &self,
         consumer: ConsumerId,
@@ -195,11 +200,6 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
-    }
-
-    async fn maintain(&self) -> Result<Maintained, StoreError> {
-        self.sweep_retries().await?;
-        Ok(Maintained::default())
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -9,6 +9,7 @@
 
 mod bench;
 mod chaos;
+mod circuit;
 mod failures;
 mod fingerprints;
 mod health;

@@ -169,14 +169,16 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     pub(super) fn put_back(&mut self, taken: &Taken<Arc<Item>>, again: Option<Again>) {
         let half = taken.items.len() / 2;
         let (most, pause) = match again {
-            Some(Again::Outage) => (None, Some(Pause::Outage)),
+            // The circuit says when there is another try.
+            Some(Again::Outage | Again::Elsewhere) if self.circuit.is_open() => (None, None),
+            Some(Again::Outage | Again::Elsewhere) => (None, Some(Pause::Outage)),
             // `None`: the unit died. If an event did that, smaller batches find it.
             Some(Again::Contention) | None => (Some(half), Some(Pause::Contention)),
             Some(Again::Busy) if half > 0 => (Some(half), None),
             Some(Again::Busy) => (Some(1), Some(Pause::Busy)),
             Some(Again::Indeterminate) => (None, Some(Pause::Contention)),
             Some(Again::Unexplained) => (Some(half), None),
-            Some(Again::TimedOut(_)) => (None, None),
+            Some(Again::Excused(_) | Again::TimedOut(_)) => (None, None),
         };
         let culprit = match again {
             Some(Again::TimedOut(at)) => Some(at),
@@ -190,7 +192,10 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             };
             from += count;
             let in_a_row = self.lanes.set_back(lane);
-            let until = pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng));
+            let until = match again {
+                Some(Again::Excused(wait)) => Some(later(wait)),
+                _ => pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng)),
+            };
             self.finish(lane, 0, company, until);
         }
         self.stats.update(|stats| stats.put_back += 1);

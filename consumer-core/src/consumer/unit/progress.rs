@@ -26,6 +26,8 @@ pub(super) struct Progress<R> {
     pub(super) undone: bool,
     /// Attempts charged to the event handled last.
     pub(super) prior: u32,
+    /// What the event said that failed last.
+    pub(super) failure: Option<String>,
 }
 
 impl<R: Send> Progress<R> {
@@ -41,6 +43,7 @@ impl<R: Send> Progress<R> {
             dirty: false,
             undone: false,
             prior: 0,
+            failure: None,
         }
     }
 

@@ -6,7 +6,7 @@ use tracing::{Instrument, debug, debug_span};
 
 use super::handle::Handled;
 use super::progress::Progress;
-use super::{Batch, Workshop};
+use super::{Batch, Report, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
@@ -59,6 +59,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         &self,
         batch: &Batch,
         savepoints: Savepoints,
+        report: &mut Report,
     ) -> Result<Vec<Fate>, Trouble> {
         let span = debug_span!(target: TARGET, PROCESS, { BATCH } = batch.items.len(), ?savepoints);
         async {
@@ -84,6 +85,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             };
             let undone = progress.undone || matches!(ended, Err(Trouble::MustUndo));
             self.caution.observe(undone);
+            report.failure = progress.failure;
             match ended {
                 Ok(()) => Ok(progress.fates),
                 Err(Trouble::Store { error, .. }) => Err(Trouble::Store {
@@ -214,8 +216,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 at,
                 prior: prior.attempts,
             }),
-            Handled::Failed { .. } | Handled::TimedOut => {
+            handled @ (Handled::Failed { .. } | Handled::TimedOut) => {
                 debug!(target: TARGET, event = %key, "an event failed in company, and runs alone");
+                progress.failure = Some(if let Handled::Failed { error, .. } = handled {
+                    error
+                } else {
+                    self.too_long()
+                });
                 progress.undo(unit, mark, took_db, savepoints).await?;
                 // Its claim is given back in the same unit; the rest of the batch goes on.
                 progress.unclaim.push(key.clone());
