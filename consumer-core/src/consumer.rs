@@ -6,6 +6,7 @@ mod driver;
 mod item;
 mod opening;
 mod run_error;
+mod short_window;
 mod unit;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
+use crate::window::ReplayHorizon;
 
 /// A consumer: handles every event of a source once, as far as its database can tell.
 ///
@@ -165,6 +167,28 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// Says that somebody outside of the broker may publish an event again, up to so long after its
+    /// first publication: a webhook sender with retries, an outbox with a backlog, an operator with
+    /// an archive. The window has to cover that, and the broker's own retention on top.
+    ///
+    /// The name of one of the source's own ways (`topic transfers`) speaks for that way instead: a
+    /// compacted topic keeps its records for ever, and only people know how far back they will ever
+    /// be read again.
+    #[must_use]
+    pub fn replay_horizon(mut self, name: impl Into<String>, after: Duration) -> Self {
+        let horizon = ReplayHorizon::new(name, after);
+        self.config.replay_horizons.push(horizon);
+        self
+    }
+
+    /// Starts although duplicates may come after their events are forgotten, and would take effect
+    /// again (or, with a day of their own, be dead letters). The reason is logged at every start.
+    #[must_use]
+    pub fn accept_short_window(mut self, reason: impl Into<Box<str>>) -> Self {
+        self.config.accept_short_window = Some(reason.into());
+        self
+    }
+
     /// Makes every random choice from this seed; see [`ConsumerConfig::seed`].
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -193,7 +217,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// # Cancel safety
     /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
     /// the broker delivers again. Prefer `shutdown`.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
         // However this ends: what no longer runs is not ready.
         let _ended = Ended(self.health.clone());
         self.config.validate().map_err(RunError::Config)?;
@@ -203,6 +227,11 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
             () = &mut shutdown => return Ok(self.stats.snapshot()),
             consumer = opening::open(&self.store, &self.name, &self.health) => consumer.map_err(RunError::Store)?,
         };
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(self.stats.snapshot()),
+            checked = short_window::check(&self.name, &self.store, &mut self.source, &self.config) => checked?,
+        }
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);

@@ -16,6 +16,7 @@ mod duplicate;
 mod duplicate_ages;
 mod event_key;
 mod event_record;
+mod finding;
 mod fingerprint;
 mod flow;
 mod handler;
@@ -31,12 +32,14 @@ mod reply;
 mod retry;
 mod shutdown;
 mod source;
+mod span;
 mod stats;
 mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod watermark;
+mod window;
 
 pub use claim::Claim;
 pub use consumer::{Consumer, ConsumerConfig, RunError};
@@ -49,6 +52,7 @@ pub use duplicate::Duplicate;
 pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
 pub use event_record::{EventRecord, FailedRecord, Filed, SettledRecord};
+pub use finding::{Finding, Level};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
 pub use handler::{
@@ -66,9 +70,11 @@ pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
+pub use span::Span;
 pub use stats::{Stats, StatsHandle};
 pub use store::{
     Begin, Blame, ConsumerId, Late, Maintained, Prior, Reopen, Settled, Store, StoreError, Unit,
     Verdict,
 };
 pub use watermark::Watermark;
+pub use window::{Longest, Reach, ReplayHorizon, Window, WindowCheck};

@@ -12,9 +12,11 @@ use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
+use crate::finding::Finding;
 use crate::fingerprint::Fingerprint16;
 use crate::handler::one_line;
 use crate::letters::{DeadLetters, Letter, LetterId};
+use crate::window::Window;
 
 /// A database that holds the inbox beside the user's own tables.
 ///
@@ -109,6 +111,21 @@ pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// When the database cannot be asked.
     async fn duplicate_ages(&self, _consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         Ok(DuplicateAges::default())
+    }
+
+    /// How long a settled event key is remembered; the default is a store that forgets nothing.
+    /// Changes nothing, and needs no consumer to be open.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    async fn window(&self) -> Result<Window, StoreError> {
+        Ok(Window::Unlimited)
+    }
+
+    /// Looks at the database's settings, the schema and the role's rights, for people. Changes
+    /// nothing; what cannot be looked at is a finding too.
+    async fn examine(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// How many units may run at once; `None` when only the pool limits them.

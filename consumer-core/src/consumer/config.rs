@@ -8,6 +8,7 @@ use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::identify::{IdFrom, TenantFrom, Unidentified};
 use crate::retry::RetrySchedule;
+use crate::window::ReplayHorizon;
 
 /// All options of a consumer, with their defaults. The setters of [`Consumer`](crate::Consumer) do
 /// the same one by one.
@@ -50,6 +51,12 @@ pub struct ConsumerConfig {
     /// How long running units may take to finish when the consumer stops; what takes longer is
     /// aborted, and runs again elsewhere. Default 8 s: container platforms kill after 10.
     pub drain: Duration,
+    /// How far back somebody outside of the broker may publish events again, which the window has
+    /// to cover. Default: nobody does.
+    pub replay_horizons: Vec<ReplayHorizon>,
+    /// Why the consumer starts although duplicates may come after their events are forgotten, as a
+    /// reader of the log will see it. Default: it does not.
+    pub accept_short_window: Option<Box<str>>,
     /// Every random choice (jitter) follows from it. Default: a new seed each time.
     pub seed: Option<u64>,
 }
@@ -74,6 +81,8 @@ impl Default for ConsumerConfig {
             outage_patience: Duration::from_hours(1),
             handler_timeout: Duration::from_secs(50),
             drain: Duration::from_secs(8),
+            replay_horizons: Vec::new(),
+            accept_short_window: None,
             seed: None,
         }
     }
@@ -87,6 +96,13 @@ impl ConsumerConfig {
             key.tenant = tenant;
         }
         Ok(key)
+    }
+
+    /// How long an event can take from its first attempt until it is set aside, as long as nothing
+    /// is away that is nobody's fault.
+    pub(crate) fn longest_failure(&self) -> Duration {
+        let attempts = self.handler_timeout.saturating_mul(self.retry.max_attempts);
+        attempts.saturating_add(self.retry.longest_total())
     }
 
     /// What cannot work, and why.
@@ -116,6 +132,14 @@ impl ConsumerConfig {
             if value == 0 {
                 return Err(format!("{name} is 0, and must be at least 1"));
             }
+        }
+        for horizon in &self.replay_horizons {
+            if horizon.name.is_empty() {
+                return Err("replay_horizon: it has no name: say who publishes again".into());
+            }
+        }
+        if (self.accept_short_window.as_deref()).is_some_and(|reason| reason.trim().is_empty()) {
+            return Err("accept_short_window: say why, for whoever reads the log".into());
         }
         if self.handler_timeout.is_zero() {
             return Err("handler_timeout is 0: no handler could ever finish".into());

@@ -28,6 +28,7 @@ use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::letters::DeadLetters;
 use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
+use crate::window::Window;
 
 /// A database in memory; clones share it.
 ///
@@ -38,6 +39,7 @@ use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, 
 pub struct MemoryStore {
     database: Arc<Database>,
     max_units: Option<usize>,
+    window_days: Option<u32>,
 }
 
 impl MemoryStore {
@@ -51,6 +53,13 @@ impl MemoryStore {
     #[must_use]
     pub fn with_max_units(mut self, max_units: usize) -> Self {
         self.max_units = Some(max_units);
+        self
+    }
+
+    /// Says that it remembers settled events for so many days only.
+    #[must_use]
+    pub fn with_window_days(mut self, days: u32) -> Self {
+        self.window_days = Some(days);
         self
     }
 
@@ -200,6 +209,15 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        yield_now().await;
+        self.database
+            .state()
+            .check_up()
+            .map_err(StoreError::rolled_back)?;
+        Ok(self.window_days.map_or(Window::Unlimited, Window::Days))
     }
 
     fn max_units(&self) -> Option<usize> {

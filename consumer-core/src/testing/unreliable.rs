@@ -22,10 +22,12 @@ use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
+use crate::finding::Finding;
 use crate::letters::{Letter, LetterId};
 use crate::store::{
     Begin, Blame, ConsumerId, Maintained, Reopen, Settled, Store, StoreError, Unit, Verdict,
 };
+use crate::window::Window;
 
 /// A store that fails when it is told to, or now and then by a seed. Clones share their faults.
 ///
@@ -149,6 +151,14 @@ impl<S: Store> Store for Unreliable<S> {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.store.duplicate_ages(consumer).await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.store.window().await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.store.examine().await
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -21,3 +21,4 @@ mod replies;
 mod stopping;
 mod tempest;
 mod tenants;
+mod windows;
