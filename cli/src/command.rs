@@ -1,6 +1,7 @@
 //! The commands.
 
 mod dead_letters;
+mod doctor;
 mod inspect;
 mod maintain;
 mod migrate;
@@ -22,6 +23,10 @@ pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Res
         Command::DeadLetters(letters) => {
             let address = Address::of(common, console)?;
             dead_letters::run(letters, &address, common.json, console).await
+        }
+        Command::Doctor(doctor) => {
+            let address = Address::of(common, console)?;
+            doctor::run(doctor, &address, common.json, console).await
         }
         Command::Maintain => {
             let address = Address::of(common, console)?;

@@ -118,7 +118,12 @@ impl Console {
         styled(self.colours.0, AnsiColor::Red.on_default().bold(), text)
     }
 
-    /// The same of text that is noted.
+    /// Text that is printed, and says that something is worth a look.
+    pub(crate) fn warn(&self, text: impl Display) -> String {
+        styled(self.colours.0, AnsiColor::Yellow.on_default(), text)
+    }
+
+    /// As [`Console::bad`], of text that is noted.
     pub(crate) fn alarm(&self, text: impl Display) -> String {
         styled(self.colours.1, AnsiColor::Red.on_default().bold(), text)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use oneffect_core::{
-    DeadLetters as _, EventId, EventRecord, Letter, LetterFilter, LetterId, LetterSummary,
-    Maintained, Migrations, RedriveAs, Requested, Store as _, StoreError,
+    DeadLetters as _, EventId, EventRecord, Finding, Letter, LetterFilter, LetterId, LetterSummary,
+    Maintained, Migrations, RedriveAs, Requested, Store as _, StoreError, Window,
 };
 use oneffect_postgres::{Postgres, PostgresConfig, Statements};
 use oneffect_sqlite::{Sqlite, SqliteConfig};
@@ -182,6 +182,18 @@ impl Database {
 
     pub(crate) async fn migrate_to(&self, version: i32) -> anyhow::Result<()> {
         on!(self, store => store.migrate_to(version).await)
+    }
+
+    /// What the store says of the database.
+    pub(crate) async fn examine(&self) -> Vec<Finding> {
+        match self {
+            Self::Postgres(store) => store.examine().await,
+            Self::Sqlite(store) => store.examine().await,
+        }
+    }
+
+    pub(crate) async fn window(&self) -> anyhow::Result<Window> {
+        on!(self, store => store.window().await)
     }
 
     pub(crate) async fn maintain(&self) -> anyhow::Result<Maintained> {

@@ -5,6 +5,7 @@
     reason = "these comments are what --help prints, which is no Markdown"
 )]
 
+pub(crate) mod doctor;
 mod help;
 pub(crate) mod letters;
 
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     /// Make the inbox's tables, change them, or see where they stand
     #[command(subcommand, after_help = help::MIGRATE)]
     Migrate(Migrate),
+    /// Check the database, the brokers, and that events are remembered for long enough
+    #[command(after_help = help::DOCTOR)]
+    Doctor(doctor::Doctor),
     /// Everything that the database knows of an event
     #[command(after_help = help::INSPECT)]
     Inspect(Inspect),

@@ -124,3 +124,13 @@ event that come later are still duplicates.
 Examples:
   oneffect dead-letters discard 17
   oneffect dead-letters discard --kind poison --until 2026-11-01 --yes";
+
+pub(super) const DOCTOR: &str = "\
+Only looks: it joins no group, takes no message, and changes nothing. What cannot be looked at, for
+want of rights, is a warning that says what was not checked. Exit code 3 when there are problems.
+
+Examples:
+  oneffect doctor
+  oneffect doctor --kafka localhost:9092 --topic transfers --group ledger
+  oneffect doctor --sqs https://sqs.eu-west-1.amazonaws.com/123456789012/orders --json
+  oneffect doctor --topic transfers --group ledger --replay-horizon webhooks=3d";

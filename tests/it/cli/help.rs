@@ -16,6 +16,7 @@ const COMMANDS: &[&[&str]] = &[
     &["migrate", "down"],
     &["migrate", "status"],
     &["migrate", "sql"],
+    &["doctor"],
     &["inspect"],
     &["dead-letters"],
     &["dead-letters", "list"],
