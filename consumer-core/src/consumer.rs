@@ -21,6 +21,7 @@ use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
 use crate::identify::{IdFrom, TenantFrom};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
@@ -121,6 +122,13 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = workers;
+        self
+    }
+
+    /// What is handled in order; see [`Lanes`].
+    #[must_use]
+    pub fn lanes(mut self, lanes: Lanes) -> Self {
+        self.config.lanes = lanes;
         self
     }
 

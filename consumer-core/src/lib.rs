@@ -28,6 +28,7 @@ mod keys_in_flight;
 mod lanes;
 mod letters;
 mod migrations;
+mod pace;
 mod reply;
 mod retry;
 mod shutdown;
@@ -61,6 +62,7 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
+pub use lanes::Lanes;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,

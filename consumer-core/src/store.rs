@@ -44,6 +44,14 @@ use crate::window::Window;
 ///     unit commits.
 /// 12. A key whose inbox row a unit takes back is `Fresh` to that unit's claim, and to others once
 ///     it commits without claiming the key again.
+/// 13. Every repeat of an event has the day of the first, and a claim that has a day need not be
+///     looked for under another; one that has none is looked for under every day that is
+///     remembered. The database's clock decides what today is; a day after tomorrow is a
+///     [`Verdict::Future`], and is not claimed.
+/// 14. The floor only rises, and is recorded before anything is forgotten. A claim of a day below it
+///     is never `Fresh`: it is a [`Verdict::TooLate`], and is not claimed.
+/// 15. ... unless the unit began with [`Late::AsNew`]: then it is claimed as if it had no day.
+/// 16. Where a consumer's days come from is kept with it, and another answer is refused.
 #[async_trait]
 pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
@@ -245,7 +253,7 @@ pub enum Late {
 }
 
 impl Begin {
-    /// A unit for that consumer, with the usual wait of 500 ms.
+    /// A unit for that consumer, whose claim waits for 500 ms.
     pub fn new(consumer: ConsumerId) -> Self {
         Self {
             consumer,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, Reopen, Settled, StoreError, Unit,
-    Verdict,
+    Claim, ConsumerId, DeadLetter, EventKey, Late, Letter, LetterId, Reopen, Settled, StoreError,
+    Unit, Verdict,
 };
 use sqlx::SqliteConnection;
 
@@ -20,6 +20,7 @@ use crate::transaction::Transaction;
 pub struct SqliteUnit {
     pub(crate) transaction: Transaction,
     pub(crate) consumer: ConsumerId,
+    pub(crate) late: Late,
     /// Which staged tables are written first, in this order.
     pub(crate) tables: Arc<[TypeId]>,
 }

@@ -7,6 +7,7 @@ use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::identify::{IdFrom, TenantFrom, Unidentified};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
 use crate::window::ReplayHorizon;
 
@@ -30,11 +31,15 @@ pub struct ConsumerConfig {
     /// How many units of work run at once; each holds one database connection, so the pool should
     /// have one or two more. Default 4. A store that takes only one writer runs one.
     pub workers: usize,
+    /// What is handled in order. Default: all of a partition.
+    pub lanes: Lanes,
     /// The largest batch that one unit takes. Units take what is waiting and never wait for more;
     /// the size follows the load and the handler's pace. Default 500 messages, 4 MiB.
     pub batch: Limit,
-    /// What may be in flight in this process, waiting or running. At its share of this a partition
-    /// is paused, at half of it resumed. Default 10,000 messages, 64 MiB.
+    /// What may be in flight in this process, waiting or running. Half of it is for whichever
+    /// partition comes first, the other half is shared out evenly; a partition that has its share is
+    /// paused while the first half is used up. Default 100,000 messages, 32 MiB: it is bytes that
+    /// memory is made of, each message counted with 512 of them besides its own.
     pub in_flight: Limit,
     /// When failed events run again, and when they are set aside.
     pub retry: RetrySchedule,
@@ -69,13 +74,14 @@ impl Default for ConsumerConfig {
             fingerprint: Fingerprint::default(),
             reply_limit: 16 << 10,
             workers: 4,
+            lanes: Lanes::default(),
             batch: Limit {
                 messages: 500,
                 bytes: 4 << 20,
             },
             in_flight: Limit {
-                messages: 10_000,
-                bytes: 64 << 20,
+                messages: 100_000,
+                bytes: 32 << 20,
             },
             retry: RetrySchedule::default(),
             outage_patience: Duration::from_hours(1),

@@ -19,6 +19,7 @@ use super::item::{Fate, Item};
 use super::opening::blame;
 use crate::caution::Caution;
 use crate::handler::{Handler, error_chain};
+use crate::pace::Pace;
 use crate::retry::RetrySchedule;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
@@ -33,6 +34,7 @@ pub(super) struct Workshop<S, H> {
     handler_timeout: Duration,
     reply_limit: usize,
     caution: Caution,
+    pace: Pace,
 }
 
 /// What one unit is to do.
@@ -102,6 +104,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
             caution: Caution::default(),
+            pace: Pace::new(),
         }
     }
 
@@ -125,6 +128,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         };
         report.end = self.run_until_it_ends(&batch, &mut report).await;
         report.took = begun.elapsed();
+        if let End::Fates(_) = report.end {
+            self.pace.observe(report.took);
+        }
         report
     }
 
@@ -220,9 +226,11 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
 
     fn begin(&self, batch: &Batch) -> Begin {
         let mut begin = Begin::new(self.consumer);
-        if batch.split {
-            begin.claim_wait = Duration::from_millis(10);
-        }
+        begin.claim_wait = if batch.split {
+            Duration::from_millis(10)
+        } else {
+            self.pace.worth_waiting()
+        };
         begin
     }
 

@@ -14,6 +14,7 @@ mod failures;
 mod fingerprints;
 mod health;
 mod hostile;
+mod lanes;
 mod once;
 mod queues;
 mod rebalance;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::MemoryStore;
 use super::database::State;
 use crate::dead_letter::DeadLetter;
+use crate::event_key::EventKey;
 use crate::letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterSummary, RedriveAs, RedriveRequest, Refusal,
     Requested, RequestedRedrive,
@@ -66,7 +67,7 @@ impl State {
 
     fn consumer_name(&self, consumer: ConsumerId) -> Box<str> {
         let mut consumers = self.consumers.iter();
-        let found = consumers.find(|(_, id)| **id == consumer);
+        let found = consumers.find(|(_, known)| known.id == consumer);
         found.map_or_else(Box::default, |(name, _)| name.as_str().into())
     }
 
@@ -268,7 +269,10 @@ impl DeadLetters for MemoryStore {
         let mut state = self.up()?;
         let State { retries, inbox, .. } = &mut *state;
         let before = retries.len();
-        retries.retain(|key, _| !inbox.contains_key(key));
+        let settled = |(consumer, key): &(ConsumerId, EventKey)| {
+            (inbox.keys()).any(|(owner, settled, _)| owner == consumer && settled == key)
+        };
+        retries.retain(|key, _| !settled(key));
         Ok((before - retries.len()) as u64)
     }
 }

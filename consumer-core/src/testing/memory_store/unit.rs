@@ -6,35 +6,44 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::connection::{MemoryConnection, MemoryRow};
-use super::database::{InboxRow, Lock, NotLocked, Retry, Write};
+use super::database::{InboxKey, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::letters::{Letter, LetterId};
-use crate::store::{Reopen, Settled, StoreError, Unit, Verdict};
+use crate::store::{Begin, Late, Reopen, Settled, StoreError, Unit, Verdict};
 
 /// A transaction of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug)]
 pub struct MemoryUnit {
     connection: MemoryConnection,
     claim_wait: Duration,
-    /// Keys whose inbox rows this unit has taken back.
-    reopened: BTreeSet<EventKey>,
+    late: Late,
+    /// The inbox rows that this unit has taken back.
+    reopened: BTreeSet<InboxKey>,
 }
 
 impl MemoryUnit {
-    pub(super) fn new(connection: MemoryConnection, claim_wait: Duration) -> Self {
+    pub(super) fn new(connection: MemoryConnection, begin: Begin) -> Self {
         Self {
             connection,
-            claim_wait,
+            claim_wait: begin.claim_wait,
+            late: begin.late,
             reopened: BTreeSet::new(),
         }
     }
 
+    /// Where the inbox keeps the event, or why it is not to be looked for.
+    fn row_of(&self, claim: &Claim) -> Result<InboxKey, Verdict> {
+        let state = self.connection.database.state();
+        let place = state.memory.place(claim, self.late, state.clock.today())?;
+        Ok((self.connection.consumer(), claim.key.clone(), place))
+    }
+
     /// Waits until no other unit has the key.
-    async fn lock_key(&mut self, key: &EventKey) -> Result<(), StoreError> {
+    async fn lock_key(&mut self, row: &InboxKey) -> Result<(), StoreError> {
         let connection = &mut self.connection;
-        let lock = Lock::Key(connection.consumer(), key.clone());
+        let lock = Lock::Key(row.clone());
         let locked = (connection.database).lock(connection.transaction, lock, self.claim_wait);
         match locked.await {
             Ok(()) => Ok(()),
@@ -44,31 +53,30 @@ impl MemoryUnit {
     }
 
     async fn claim_one(&mut self, claim: &Claim) -> Result<Verdict, StoreError> {
-        let key = &claim.key;
-        self.lock_key(key).await?;
-        let connection = &mut self.connection;
-        let row = (connection.consumer(), key.clone());
-        let (inbox_row, prior) = {
-            let state = connection.database.state();
-            let prior = state
-                .retries
-                .get(&row)
-                .map(Retry::prior)
-                .unwrap_or_default();
-            let settled = state.inbox.get(&row).cloned();
-            (settled.filter(|_| !self.reopened.contains(key)), prior)
+        let row = match self.row_of(claim) {
+            Ok(row) => row,
+            Err(untimely) => return Ok(untimely),
         };
-        if let Some(InboxRow {
-            settled,
-            fingerprint,
-            recorded_at,
-        }) = inbox_row
-        {
-            let lock = Lock::Key(connection.consumer(), key.clone());
+        self.lock_key(&row).await?;
+        let connection = &mut self.connection;
+        let (consumer, _, place) = row;
+        let (settled, prior) = {
+            let state = connection.database.state();
+            let prior = state.retries.get(&(consumer, claim.key.clone()));
+            let settled = state.inbox.get(&row).map(|row| {
+                let age = state.clock.since(row.recorded_at);
+                claim.verdict_on(row.settled.clone(), row.fingerprint, age)
+            });
+            let settled = settled.filter(|_| !self.reopened.contains(&row));
+            (settled, prior.map(Retry::prior).unwrap_or_default())
+        };
+        if let Some(verdict) = settled {
+            let lock = Lock::Key(row);
             connection.database.unlock(connection.transaction, &lock);
-            return Ok(claim.verdict_on(settled, fingerprint, recorded_at.elapsed()));
+            return Ok(verdict);
         }
-        connection.write([Write::Claim(claim.clone())]);
+        let claimed = Write::Claim(claim.key.clone(), place, claim.fingerprint);
+        connection.write([claimed]);
         Ok(Verdict::Fresh(prior))
     }
 }
@@ -120,21 +128,19 @@ impl Unit for MemoryUnit {
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
         for key in keys {
-            self.connection.expect_claimed(key);
+            let place = self.connection.place_of(key);
+            self.connection.write([Write::Unclaim(key.clone(), place)]);
         }
-        self.connection
-            .write(keys.iter().cloned().map(Write::Unclaim));
         Ok(())
     }
 
     async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
-        for (key, _) in outcomes {
-            self.connection.expect_claimed(key);
+        for (key, settled) in outcomes {
+            let place = self.connection.place_of(key);
+            let outcome = Write::Outcome(key.clone(), place, settled.clone());
+            self.connection.write([outcome]);
         }
-        let outcomes = outcomes.iter().cloned();
-        self.connection
-            .write(outcomes.map(|(key, settled)| Write::Outcome(key, settled)));
         Ok(())
     }
 
@@ -183,8 +189,10 @@ impl Unit for MemoryUnit {
 
     async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
-        self.lock_key(&claim.key).await?;
-        let row = (self.connection.consumer(), claim.key.clone());
+        let Ok(row) = self.row_of(claim) else {
+            return Ok(());
+        };
+        self.lock_key(&row).await?;
         let is_what = {
             let state = self.connection.database.state();
             let settled = state.inbox.get(&row).map(|row| row.settled.clone());
@@ -194,8 +202,9 @@ impl Unit for MemoryUnit {
             }
         };
         if is_what {
-            self.reopened.insert(claim.key.clone());
-            (self.connection).write([Write::Unclaim(claim.key.clone())]);
+            let unclaim = Write::Unclaim(claim.key.clone(), row.2);
+            self.connection.write([unclaim]);
+            self.reopened.insert(row);
         }
         Ok(())
     }
