@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod doctor;
+mod inbox;
 mod inspect;
 mod maintain;
 mod migrate;
@@ -27,6 +28,10 @@ pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Res
         Command::Doctor(doctor) => {
             let address = Address::of(common, console)?;
             doctor::run(doctor, &address, common.json, console).await
+        }
+        Command::Inbox => {
+            let address = Address::of(common, console)?;
+            inbox::run(&address, common.json, console).await
         }
         Command::Maintain => {
             let address = Address::of(common, console)?;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use oneffect_core::{
-    DeadLetters as _, EventId, EventRecord, Finding, Letter, LetterFilter, LetterId, LetterSummary,
-    Maintained, Migrations, RedriveAs, Requested, Store as _, StoreError, Window,
+    ConsumerId, DeadLetters as _, DuplicateAges, EventId, EventRecord, Finding, InboxReport,
+    Letter, LetterFilter, LetterId, LetterSummary, Maintained, Migrations, RedriveAs, Requested,
+    Store as _, StoreError, Window,
 };
 use oneffect_postgres::{Postgres, PostgresConfig, Statements};
 use oneffect_sqlite::{Sqlite, SqliteConfig};
@@ -194,6 +195,17 @@ impl Database {
 
     pub(crate) async fn window(&self) -> anyhow::Result<Window> {
         on!(self, store => store.window().await)
+    }
+
+    pub(crate) async fn inbox(&self) -> anyhow::Result<InboxReport> {
+        on!(self, store => store.inbox().await)
+    }
+
+    pub(crate) async fn duplicate_ages(
+        &self,
+        consumer: ConsumerId,
+    ) -> anyhow::Result<DuplicateAges> {
+        on!(self, store => store.duplicate_ages(consumer).await)
     }
 
     pub(crate) async fn maintain(&self) -> anyhow::Result<Maintained> {

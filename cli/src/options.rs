@@ -50,6 +50,9 @@ pub(crate) enum Command {
     /// Everything that the database knows of an event
     #[command(after_help = help::INSPECT)]
     Inspect(Inspect),
+    /// What the inbox holds, by days, and what it takes on the disk
+    #[command(after_help = help::INBOX)]
+    Inbox,
     /// Look at the events that were set aside, have them handled again, or delete them
     #[command(subcommand, after_help = help::LETTERS)]
     DeadLetters(letters::DeadLetters),

@@ -92,6 +92,35 @@ pub(crate) fn moment(time: SystemTime) -> String {
         .unwrap_or_else(|| format!("{millis} ms since 1970"))
 }
 
+/// A number with its thousands apart: `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of bytes in the largest unit of which there is at least one: `12.3 MiB`.
+#[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut size = bytes as f64;
+    let mut name = None;
+    for unit in UNITS {
+        if size < 1024.0 {
+            break;
+        }
+        size /= 1024.0;
+        name = Some(unit);
+    }
+    name.map_or_else(|| format!("{bytes} B"), |unit| format!("{size:.1} {unit}"))
+}
+
 /// Columns as wide as what stands in them; the first row is the heading. Columns whose name ends in
 /// a `>` are of numbers, and stand to the right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
@@ -151,6 +180,17 @@ mod tests {
         assert_eq!(
             moment(SystemTime::UNIX_EPOCH - Duration::from_millis(1)),
             "1969-12-31T23:59:59.999Z"
+        );
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        let read = [0, 999, 1000, 1_234_567].map(grouped);
+        assert_eq!(read, ["0", "999", "1,000", "1,234,567"]);
+        let read = [0, 1023, 1024, 1 << 20, 3 << 29, u64::MAX].map(size);
+        assert_eq!(
+            read,
+            ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.5 GiB", "16.0 EiB"]
         );
     }
 

@@ -23,6 +23,7 @@ mod handler;
 mod headers_json;
 mod health;
 mod identify;
+mod inbox_report;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
@@ -62,6 +63,7 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
+pub use inbox_report::{ConsumerReport, InboxPart, InboxPartKind, InboxReport};
 pub use lanes::Lanes;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,

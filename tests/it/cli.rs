@@ -1,7 +1,9 @@
 //! The command line, on each database: what it prints, what its JSON says, how it ends.
 
 mod dead_letters;
+mod doctor;
 mod help;
+mod inbox;
 mod inspect;
 mod migrate;
 

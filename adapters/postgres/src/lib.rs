@@ -31,6 +31,7 @@ mod commit;
 mod config;
 mod dead_letter;
 mod duplicate_ages;
+mod inbox;
 mod inspect;
 mod keys;
 mod letters;

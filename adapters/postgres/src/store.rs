@@ -138,13 +138,14 @@ impl Postgres {
             .begin(Duration::from_secs(10))
     }
 
-    /// A transaction that reads one state of the database, also of a standby. Roll it back when done.
+    /// A transaction that reads one state of the database, also of a standby, and dates as ISO has
+    /// them. Roll it back when done.
     pub(crate) async fn begin_reading(&self) -> Result<Transaction, StoreError> {
         let config = PostgresConfig::clone(&self.config);
         let begin = config
             .isolation(crate::Isolation::RepeatableRead)
             .begin(Duration::from_secs(10));
-        let begin = format!("{begin}; SET TRANSACTION READ ONLY");
+        let begin = format!("{begin}; SET TRANSACTION READ ONLY; SET LOCAL datestyle = 'ISO'");
         Transaction::begin(&self.pool, &begin)
             .await
             .map_err(StoreError::rolled_back)

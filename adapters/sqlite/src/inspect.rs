@@ -66,10 +66,12 @@ async fn rows_of(
 fn add_settled(row: &SqliteRow, id: &EventId, records: &mut Records) -> sqlx::Result<()> {
     let recorded_at = time(row.try_get("recorded_at")?);
     let fingerprint: Option<&[u8]> = row.try_get("fingerprint")?;
+    let day = Day::from_number(row.try_get("day")?);
     let settled = SettledRecord {
-        filed: match id.day() {
-            Some(day) => Filed::OwnDay(day),
-            None => Filed::OpenPeriod(Day::of(recorded_at)),
+        filed: if id.day() == Some(day) || row.try_get("is_producers")? {
+            Filed::OwnDay(day)
+        } else {
+            Filed::OpenPeriod(day)
         },
         outcome: settled_from(row.try_get("outcome")?, row.try_get("reply")?)?,
         fingerprint: fingerprint.and_then(Fingerprint16::from_bytes),

@@ -28,6 +28,7 @@ mod config;
 mod days;
 mod dead_letter;
 mod duplicate_ages;
+mod inbox;
 mod inspect;
 mod keys;
 mod letters;

@@ -4,14 +4,16 @@ mod sources;
 
 use std::time::Duration;
 
-use oneffect_core::{ConsumerConfig, Finding, Level, Longest, Reach, Span, Window, WindowCheck};
+use oneffect_core::{
+    ConsumerConfig, DuplicateAges, Finding, Level, Longest, Reach, Span, Window, WindowCheck,
+};
 use serde::Serialize;
 
 use crate::code::Code;
 use crate::console::Console;
 use crate::database::{Address, Database};
 use crate::options::doctor::Doctor;
-use crate::text::{self, Lines};
+use crate::text;
 
 pub(super) async fn run(
     doctor: &Doctor,
@@ -65,12 +67,21 @@ pub(super) async fn run(
     report.verdict(console)
 }
 
-/// What the duplicates that were seen say of the window.
+/// What the duplicates that were seen say of the window. A database that cannot tell has been found
+/// out before.
 async fn duplicates(
     database: &Database,
     report: &mut Report,
     console: &mut Console,
 ) -> anyhow::Result<()> {
+    let Ok(inbox) = database.inbox().await else {
+        return Ok(());
+    };
+    report.head("duplicates", console)?;
+    for consumer in &inbox.consumers {
+        let ages = database.duplicate_ages(consumer.id).await?;
+        report.ages(&consumer.name, &ages, console)?;
+    }
     Ok(())
 }
 
@@ -97,6 +108,15 @@ enum Line<'l> {
         days_needed: Option<u64>,
         retries_seconds: u64,
         reaches: Vec<ShownReach<'l>>,
+    },
+    Duplicates {
+        consumer: &'l str,
+        count: u64,
+        /// An age that half of them did not exceed, and so on; `None` where there were none.
+        p50_seconds: Option<u64>,
+        p99_seconds: Option<u64>,
+        p9999_seconds: Option<u64>,
+        oldest_seconds: Option<u64>,
     },
     Verdict {
         problems: usize,
@@ -204,6 +224,38 @@ impl Report {
             console.bad(verdict)
         };
         Ok(console.print(format_args!("  {verdict}\n"))?)
+    }
+
+    fn ages(
+        &self,
+        consumer: &str,
+        ages: &DuplicateAges,
+        console: &mut Console,
+    ) -> anyhow::Result<()> {
+        let quantile = |share| ages.quantile(share);
+        if self.json {
+            let seconds = |age: Option<Duration>| age.map(|age| age.as_secs());
+            return Ok(console.print_json(&Line::Duplicates {
+                consumer,
+                count: ages.count(),
+                p50_seconds: seconds(quantile(0.5)),
+                p99_seconds: seconds(quantile(0.99)),
+                p9999_seconds: seconds(quantile(0.9999)),
+                oldest_seconds: seconds(ages.oldest()),
+            })?);
+        }
+        let consumer = text::plain(consumer);
+        let seen = match (quantile(0.5), quantile(0.9999), ages.oldest()) {
+            (Some(half), Some(most), Some(oldest)) => format!(
+                "{} seen: half came within {}, 99.99 % within {}, the oldest after {}",
+                text::grouped(ages.count()),
+                Span(half),
+                Span(most),
+                Span(oldest)
+            ),
+            _ => "none seen".to_owned(),
+        };
+        Ok(console.print(format_args!("  {consumer}: {seen}\n"))?)
     }
 
     fn verdict(self, console: &mut Console) -> anyhow::Result<Code> {

@@ -13,9 +13,11 @@ pub(crate) struct Doctor {
     #[cfg(feature = "sqs")]
     #[command(flatten)]
     pub(crate) sqs: SqsOptions,
-    /// Who else may publish an event again, and how long after the first time: 'webhooks=3d'; or
-    /// how far back 'topic state' will ever be read. May be repeated
+    /// Who else may publish an event again, and how long after the first time:
+    /// webhooks=3d; or how far back a compacted topic will ever be read:
+    /// 'topic state=7d'; may be repeated
     #[arg(long = "replay-horizon", value_name = "NAME=TIME", value_parser = horizon)]
+    #[arg(verbatim_doc_comment)]
     pub(crate) horizons: Vec<ReplayHorizon>,
 }
 
@@ -32,8 +34,9 @@ pub(crate) struct KafkaOptions {
     /// Their group
     #[arg(long, value_name = "NAME", requires = "topics")]
     pub(crate) group: Option<String>,
-    /// A setting of librdkafka: 'security.protocol=sasl_ssl'. May be repeated
-    #[arg(long = "kafka-set", value_name = "NAME=VALUE", value_parser = setting)]
+    /// A setting of librdkafka, such as security.protocol=sasl_ssl; may be
+    /// repeated
+    #[arg(long = "kafka-set", value_name = "NAME=VALUE", value_parser = setting, verbatim_doc_comment)]
     pub(crate) settings: Vec<(String, String)>,
 }
 
@@ -41,9 +44,9 @@ pub(crate) struct KafkaOptions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "SQS")]
 pub(crate) struct SqsOptions {
-    /// The URL of a queue that the consumers read; may be repeated. Region and credentials are found
-    /// as by any AWS tool
-    #[arg(long = "sqs", value_name = "QUEUE_URL")]
+    /// The URL of a queue that the consumers read; may be repeated. Region and
+    /// credentials are found as by any AWS tool
+    #[arg(long = "sqs", value_name = "QUEUE_URL", verbatim_doc_comment)]
     pub(crate) queues: Vec<String>,
     /// Where SQS is, if not at AWS [env: SQS_ENDPOINT]
     #[arg(long, value_name = "URL")]

@@ -134,3 +134,10 @@ Examples:
   oneffect doctor --kafka localhost:9092 --topic transfers --group ledger
   oneffect doctor --sqs https://sqs.eu-west-1.amazonaws.com/123456789012/orders --json
   oneffect doctor --topic transfers --group ledger --replay-horizon webhooks=3d";
+
+pub(super) const INBOX: &str = "\
+Rows are the server's estimate on PostgreSQL, and are counted on SQLite.
+
+Examples:
+  oneffect inbox
+  oneffect inbox --json";

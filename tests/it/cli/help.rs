@@ -17,6 +17,7 @@ const COMMANDS: &[&[&str]] = &[
     &["migrate", "status"],
     &["migrate", "sql"],
     &["doctor"],
+    &["inbox"],
     &["inspect"],
     &["dead-letters"],
     &["dead-letters", "list"],
