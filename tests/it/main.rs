@@ -17,6 +17,7 @@
 
 mod child;
 mod cli;
+mod doctor;
 mod end_to_end;
 mod kafka_source;
 mod postgres_store;
