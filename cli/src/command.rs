@@ -7,6 +7,7 @@ mod inspect;
 mod maintain;
 mod migrate;
 mod shown;
+mod window;
 
 use crate::code::Code;
 use crate::console::Console;
@@ -32,6 +33,10 @@ pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Res
         Command::Inbox => {
             let address = Address::of(common, console)?;
             inbox::run(&address, common.json, console).await
+        }
+        Command::Window(window) => {
+            let address = Address::given(common, console)?;
+            window::run(window, address.as_ref(), common.json, console)
         }
         Command::Maintain => {
             let address = Address::of(common, console)?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use oneffect_core::{
-    ConsumerId, DeadLetters as _, DuplicateAges, EventId, EventRecord, Finding, InboxReport,
-    Letter, LetterFilter, LetterId, LetterSummary, Maintained, Migrations, RedriveAs, Requested,
-    Store as _, StoreError, Window,
+    ConsumerConfig, DeadLetters as _, EventId, EventRecord, Finding, InboxReport, Letter,
+    LetterFilter, LetterId, LetterSummary, Maintained, Migrations, RedriveAs, Requested, Source,
+    Store as _, StoreError, doctor,
 };
 use oneffect_postgres::{Postgres, PostgresConfig, Statements};
 use oneffect_sqlite::{Sqlite, SqliteConfig};
@@ -48,6 +48,17 @@ impl fmt::Display for Address {
 impl Address {
     /// As `--database` says, or the environment.
     pub(crate) fn of(common: &Common, console: &Console) -> Result<Self, Unusable> {
+        Self::given(common, console)?.ok_or_else(|| {
+            Unusable(
+                "no database: give --database postgres://USER@HOST/NAME or --database FILE, or set \
+                 ONEFFECT_DATABASE or DATABASE_URL"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// The same, where there may be none.
+    pub(crate) fn given(common: &Common, console: &Console) -> Result<Option<Self>, Unusable> {
         let variable = |name| console.variable(name);
         let given = (common.database.clone())
             .or_else(|| variable("ONEFFECT_DATABASE"))
@@ -56,14 +67,7 @@ impl Address {
             .schema
             .clone()
             .or_else(|| variable("ONEFFECT_SCHEMA"));
-        let Some(given) = given else {
-            return Err(Unusable(
-                "no database: give --database postgres://USER@HOST/NAME or --database FILE, or set \
-                 ONEFFECT_DATABASE or DATABASE_URL"
-                    .to_owned(),
-            ));
-        };
-        Self::read(given, schema)
+        given.map(|given| Self::read(given, schema)).transpose()
     }
 
     fn read(given: String, schema: Option<String>) -> Result<Self, Unusable> {
@@ -185,27 +189,20 @@ impl Database {
         on!(self, store => store.migrate_to(version).await)
     }
 
-    /// What the store says of the database.
-    pub(crate) async fn examine(&self) -> Vec<Finding> {
+    /// What the store and the sources see, and whether events are remembered for long enough.
+    pub(crate) async fn examine(
+        &self,
+        sources: &mut [Box<dyn Source>],
+        config: &ConsumerConfig,
+    ) -> Vec<Finding> {
         match self {
-            Self::Postgres(store) => store.examine().await,
-            Self::Sqlite(store) => store.examine().await,
+            Self::Postgres(store) => doctor::examine(store, sources, config).await,
+            Self::Sqlite(store) => doctor::examine(store, sources, config).await,
         }
-    }
-
-    pub(crate) async fn window(&self) -> anyhow::Result<Window> {
-        on!(self, store => store.window().await)
     }
 
     pub(crate) async fn inbox(&self) -> anyhow::Result<InboxReport> {
         on!(self, store => store.inbox().await)
-    }
-
-    pub(crate) async fn duplicate_ages(
-        &self,
-        consumer: ConsumerId,
-    ) -> anyhow::Result<DuplicateAges> {
-        on!(self, store => store.duplicate_ages(consumer).await)
     }
 
     pub(crate) async fn maintain(&self) -> anyhow::Result<Maintained> {

@@ -8,8 +8,10 @@
 pub(crate) mod doctor;
 mod help;
 pub(crate) mod letters;
+pub(crate) mod window;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use oneffect_core::EventId;
 
 #[derive(Debug, Parser)]
 #[command(name = "oneffect", version, about = help::ABOUT, long_about = help::LONG_ABOUT)]
@@ -47,6 +49,9 @@ pub(crate) enum Command {
     /// Check the database, the brokers, and that events are remembered for long enough
     #[command(after_help = help::DOCTOR)]
     Doctor(doctor::Doctor),
+    /// How large an inbox becomes, before anyone chooses for how long it remembers
+    #[command(after_help = help::WINDOW)]
+    Window(window::Window),
     /// Everything that the database knows of an event
     #[command(after_help = help::INSPECT)]
     Inspect(Inspect),
@@ -112,4 +117,8 @@ pub(crate) struct Inspect {
     /// Only of this tenant; an empty one is that of events without
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
+}
+
+fn event_id(text: &str) -> Result<EventId, String> {
+    EventId::new(text).map_err(|error| error.to_string())
 }

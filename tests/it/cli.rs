@@ -6,6 +6,7 @@ mod help;
 mod inbox;
 mod inspect;
 mod migrate;
+mod window;
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -44,8 +44,8 @@ pub(crate) struct KafkaOptions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "SQS")]
 pub(crate) struct SqsOptions {
-    /// The URL of a queue that the consumers read; may be repeated. Region and
-    /// credentials are found as by any AWS tool
+    /// The URL of a queue that the consumers read; may be repeated.
+    /// Region and credentials are found as by any AWS tool
     #[arg(long = "sqs", value_name = "QUEUE_URL", verbatim_doc_comment)]
     pub(crate) queues: Vec<String>,
     /// Where SQS is, if not at AWS [env: SQS_ENDPOINT]

@@ -141,3 +141,12 @@ Rows are the server's estimate on PostgreSQL, and are counted on SQLite.
 Examples:
   oneffect inbox
   oneffect inbox --json";
+
+pub(super) const WINDOW: &str = "\
+No database is asked: of --database, only its kind counts, and without one it is PostgreSQL. The
+numbers are worked out from what rows were measured to take, within 15 %.
+
+Examples:
+  oneffect window --rate 1000 --days 7
+  oneffect window --rate 50 --days 15 --id order-2026-000017 --database ledger.db
+  oneffect window --rate 200 --days 8 --reply-bytes 300 --reply-share 0.5 --json";

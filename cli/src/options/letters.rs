@@ -91,7 +91,7 @@ pub(crate) struct Which {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Those of this event id
-    #[arg(long, value_name = "ID", value_parser = event_id)]
+    #[arg(long, value_name = "ID", value_parser = super::event_id)]
     event_id: Option<EventId>,
     /// Those of this tenant
     #[arg(long, value_name = "TENANT", value_parser = tenant)]
@@ -131,10 +131,6 @@ impl Which {
 fn kind(text: &str) -> Result<DeadLetterKind, String> {
     let kinds = DeadLetterKind::ALL.map(DeadLetterKind::as_str).join(", ");
     DeadLetterKind::parse(text).ok_or_else(|| format!("one of {kinds}"))
-}
-
-fn event_id(text: &str) -> Result<EventId, String> {
-    EventId::new(text).map_err(|error| error.to_string())
 }
 
 fn tenant(text: &str) -> Result<Tenant, String> {

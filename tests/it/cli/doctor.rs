@@ -7,6 +7,7 @@ use oneffect_core::{DaysFrom, DuplicateAges, Store};
 use serde_json::Value;
 
 use super::{Operated, Ran, on_each_database, oneffect, run_with};
+use crate::store_contract::sqlite::OnSqlite;
 use crate::support::{service, unique};
 
 on_each_database! {
@@ -14,20 +15,33 @@ on_each_database! {
     duplicates_that_were_seen_are_told_by_their_age,
     a_window_that_is_too_short_is_a_problem,
     a_broker_that_does_not_answer_is_a_warning,
+    an_inbox_that_is_not_there_is_a_problem,
 }
 
-fn parts<'l>(lines: &'l [Value], part: &str) -> Vec<&'l Value> {
-    lines.iter().filter(|line| line["part"] == part).collect()
+/// What it found. The exit code follows from that.
+fn findings(ran: &Ran) -> Vec<Value> {
+    let findings = ran.lines();
+    let has_problems = findings.iter().any(|finding| finding["level"] == "problem");
+    let expected = if has_problems {
+        Code::Problems
+    } else {
+        Code::Fine
+    };
+    assert_eq!(ran.code, expected, "{ran:?}");
+    for finding in &findings {
+        for field in ["what", "why", "to_do"] {
+            assert!(finding[field].is_string(), "{finding}");
+        }
+    }
+    findings
 }
 
-/// How it ended, and the lines of its JSON.
-fn verdict(ran: &Ran) -> (Code, Vec<Value>) {
-    let lines = ran.lines();
-    let verdict = lines.last().unwrap();
-    assert_eq!(verdict["part"], "verdict");
-    let has_problems = verdict["problems"] != 0;
-    assert_eq!(ran.code == Code::Problems, has_problems, "{ran:?}");
-    (ran.code, lines)
+fn finding<'f>(findings: &'f [Value], part: &str) -> &'f Value {
+    let says = |finding: &&Value| finding["what"].as_str().unwrap().contains(part);
+    findings
+        .iter()
+        .find(says)
+        .unwrap_or_else(|| panic!("nothing says {part}: {findings:#?}"))
 }
 
 async fn the_database_alone_is_looked_at<D: Operated>() {
@@ -35,15 +49,13 @@ async fn the_database_alone_is_looked_at<D: Operated>() {
         return;
     };
 
-    let (code, lines) = verdict(&oneffect(&database, &["doctor", "--json"]).await);
+    let findings = findings(&oneffect(&database, &["doctor", "--json"]).await);
     let text = oneffect(&database, &["doctor"]).await;
 
-    assert_eq!(code, Code::Fine, "{lines:?}");
-    let window = parts(&lines, "window")[0];
-    assert_eq!(window["is_long_enough"], true);
-    assert_eq!(window["reaches"], serde_json::json!([]));
-    assert!(text.out.contains("--kafka or --sqs"), "{}", text.out);
-    assert!(text.out.contains("0 problems"), "{}", text.out);
+    assert_eq!(finding(&findings, "version")["level"], "ok");
+    assert!(text.out.contains("version"), "{}", text.out);
+    assert!(text.out.contains("problems, "), "{}", text.out);
+    assert!(text.err.contains("no broker was named"), "{}", text.err);
 }
 
 async fn duplicates_that_were_seen_are_told_by_their_age<D: Operated>() {
@@ -52,24 +64,15 @@ async fn duplicates_that_were_seen_are_told_by_their_age<D: Operated>() {
     };
     let store = database.store();
     let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
-    store.open("mail", DaysFrom::Id).await.unwrap();
     let mut ages = DuplicateAges::default();
     ages.record_many(Duration::from_secs(2), 99);
     ages.record(Duration::from_hours(26));
     store.note_duplicate_ages(consumer, &ages).await.unwrap();
 
-    let (_, lines) = verdict(&oneffect(&database, &["doctor", "--json"]).await);
     let text = oneffect(&database, &["doctor"]).await;
 
-    let duplicates = parts(&lines, "duplicates");
-    assert_eq!(duplicates[0]["consumer"], "ledger");
-    assert_eq!(duplicates[0]["count"], 100);
-    assert_eq!(duplicates[0]["p50_seconds"], 2);
-    assert_eq!(duplicates[0]["oldest_seconds"], 26 * 60 * 60);
-    assert_eq!(duplicates[1]["count"], 0);
-    assert_eq!(duplicates[1]["oldest_seconds"], Value::Null);
     assert!(
-        text.out.contains("100 seen: half came within 2 s"),
+        text.out.contains("100 duplicates of consumer ledger"),
         "{}",
         text.out
     );
@@ -78,6 +81,17 @@ async fn duplicates_that_were_seen_are_told_by_their_age<D: Operated>() {
         "{}",
         text.out
     );
+}
+
+async fn an_inbox_that_is_not_there_is_a_problem<D: Operated>() {
+    let Some(database) = D::unmigrated().await else {
+        return;
+    };
+
+    let ran = oneffect(&database, &["doctor", "--json"]).await;
+
+    assert_eq!(ran.code, Code::Problems);
+    assert_eq!(finding(&findings(&ran), "no inbox")["level"], "problem");
 }
 
 /// Field case 123. Topics are kept for a week unless somebody says otherwise.
@@ -94,43 +108,30 @@ async fn a_window_that_is_too_short_is_a_problem<D: Operated>() {
         "doctor", "--kafka", &brokers, "--topic", &topic, "--group", &topic,
     ];
 
-    let fine = oneffect(&database, &[&kafka, &["--json"][..]].concat()).await;
-    let (code, lines) = verdict(&fine);
-    assert_eq!(code, Code::Fine, "{lines:?}");
-    let reach = &parts(&lines, "window")[0]["reaches"][0];
-    assert_eq!(reach["path"], format!("topic {topic}"));
-    assert_eq!(reach["seconds"], 7 * 24 * 60 * 60);
-    let of_kafka = |line: &&&Value| line["of"].as_str().unwrap().starts_with("kafka");
+    let fine = findings(&oneffect(&database, &[&kafka, &["--json"][..]].concat()).await);
+    let window = finding(&fine, "a window of");
+    assert_eq!(window["level"], "ok", "{window}");
     assert!(
-        parts(&lines, "finding").iter().any(|line| of_kafka(&line)),
-        "{lines:?}"
+        window["why"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("topic {topic}")),
+        "{window}"
     );
 
     let horizon = ["--replay-horizon", "webhooks=3d"];
     let short = oneffect(&database, &[&kafka[..], &horizon, &["--json"]].concat()).await;
-    let (code, lines) = verdict(&short);
-    assert_eq!(code, Code::Problems);
-    let window = parts(&lines, "window")[0];
-    assert_eq!(window["is_long_enough"], false);
-    assert_eq!(window["days_needed"], 11);
+    assert_eq!(short.code, Code::Problems);
+    let short = findings(&short);
+    let window = finding(&short, "a window of");
+    assert_eq!(window["level"], "problem");
+    assert!(
+        window["why"].as_str().unwrap().contains("webhooks"),
+        "{window}"
+    );
     let text = oneffect(&database, &[&kafka[..], &horizon].concat()).await;
     assert!(text.out.contains("too short"), "{}", text.out);
-    assert!(text.out.contains("webhooks"), "{}", text.out);
-}
-
-async fn create(brokers: &str, topic: &str) {
-    use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-    use rdkafka::client::DefaultClientContext;
-    use rdkafka::config::ClientConfig;
-
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", brokers);
-    let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
-    let topic = NewTopic::new(topic, 1, TopicReplication::Fixed(1));
-    admin
-        .create_topics([&topic], &AdminOptions::new())
-        .await
-        .unwrap();
+    assert!(!text.err.contains("no broker"), "{}", text.err);
 }
 
 async fn a_broker_that_does_not_answer_is_a_warning<D: Operated>() {
@@ -148,12 +149,24 @@ async fn a_broker_that_does_not_answer_is_a_warning<D: Operated>() {
         "g",
         "--json",
     ];
-    let (code, lines) = verdict(&oneffect(&database, &away).await);
+    let findings = findings(&oneffect(&database, &away).await);
 
-    assert_eq!(code, Code::Fine);
-    let reach = &parts(&lines, "window")[0]["reaches"][0];
-    assert_eq!(reach["is_known"], false, "{lines:?}");
-    assert_ne!(lines.last().unwrap()["warnings"], 0);
+    assert_eq!(finding(&findings, "is not known")["level"], "warning");
+}
+
+async fn create(brokers: &str, topic: &str) {
+    use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+    use rdkafka::client::DefaultClientContext;
+    use rdkafka::config::ClientConfig;
+
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers);
+    let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
+    let topic = NewTopic::new(topic, 1, TopicReplication::Fixed(1));
+    admin
+        .create_topics([&topic], &AdminOptions::new())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -169,4 +182,36 @@ async fn a_source_that_is_named_by_half_is_a_usage_error() {
         assert_eq!(ran.code, Code::Usage, "{ran:?}");
         assert!(ran.err.contains(says), "{ran:?}");
     }
+}
+
+/// Credentials come from the environment, as the services' do.
+#[tokio::test]
+async fn a_queue_is_looked_at() {
+    let Some(endpoint) = service("SQS_ENDPOINT") else {
+        return;
+    };
+    let database = OnSqlite::migrated().await;
+    let client = crate::support::sqs_client(&endpoint);
+    let queue = client
+        .create_queue()
+        .queue_name(unique("doctor"))
+        .send()
+        .await
+        .unwrap();
+    let url = queue.queue_url.unwrap();
+
+    let doctor = [
+        "doctor",
+        "--sqs",
+        &url,
+        "--sqs-endpoint",
+        &endpoint,
+        "--json",
+    ];
+    let findings = findings(&oneffect(&database, &doctor).await);
+
+    let name = url.rsplit('/').next().unwrap();
+    let window = finding(&findings, "a window of");
+    assert_eq!(window["level"], "ok", "{window}");
+    assert!(window["why"].as_str().unwrap().contains(name), "{window}");
 }

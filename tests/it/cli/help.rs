@@ -17,6 +17,7 @@ const COMMANDS: &[&[&str]] = &[
     &["migrate", "status"],
     &["migrate", "sql"],
     &["doctor"],
+    &["window"],
     &["inbox"],
     &["inspect"],
     &["dead-letters"],

@@ -6,15 +6,12 @@ use crate::code::Unusable;
 use crate::console::Console;
 use crate::options::doctor::Doctor;
 
-/// A source with its name.
-pub(super) type Named = (String, Box<dyn Source>);
-
 #[cfg_attr(
     not(any(feature = "kafka", feature = "sqs")),
     allow(unused_variables, unused_mut, reason = "built without any broker")
 )]
-pub(super) fn named(doctor: &Doctor, console: &Console) -> Result<Vec<Named>, Unusable> {
-    let mut sources: Vec<Named> = Vec::new();
+pub(super) fn named(doctor: &Doctor, console: &Console) -> Result<Vec<Box<dyn Source>>, Unusable> {
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
     #[cfg(feature = "kafka")]
     sources.extend(kafka(&doctor.kafka, console)?);
     #[cfg(feature = "sqs")]
@@ -26,7 +23,7 @@ pub(super) fn named(doctor: &Doctor, console: &Console) -> Result<Vec<Named>, Un
 fn kafka(
     options: &crate::options::doctor::KafkaOptions,
     console: &Console,
-) -> Result<Option<Named>, Unusable> {
+) -> Result<Option<Box<dyn Source>>, Unusable> {
     use oneffect_kafka::Kafka;
 
     let (topics, Some(group)) = (&options.topics, &options.group) else {
@@ -50,14 +47,14 @@ fn kafka(
     for (name, value) in &options.settings {
         kafka = kafka.set(name, value);
     }
-    Ok(Some((format!("kafka {brokers}"), Box::new(kafka))))
+    Ok(Some(Box::new(kafka)))
 }
 
 #[cfg(feature = "sqs")]
 fn sqs(
     options: &crate::options::doctor::SqsOptions,
     console: &Console,
-) -> impl Iterator<Item = Named> {
+) -> impl Iterator<Item = Box<dyn Source>> {
     use oneffect_sqs::Sqs;
 
     let endpoint = options
@@ -69,6 +66,6 @@ fn sqs(
         if let Some(endpoint) = &endpoint {
             sqs = sqs.endpoint(endpoint);
         }
-        (format!("sqs {url}"), Box::new(sqs) as Box<dyn Source>)
+        Box::new(sqs) as Box<dyn Source>
     })
 }
