@@ -18,7 +18,7 @@ use crate::console::Console;
 use crate::options::Common;
 
 /// How long a database may be away before that is an error.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a database is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,6 +26,8 @@ fn kafka(
 ) -> Result<Option<Box<dyn Source>>, Unusable> {
     use oneffect_kafka::Kafka;
 
+    use crate::database::PATIENCE;
+
     let (topics, Some(group)) = (&options.topics, &options.group) else {
         if options.kafka.is_some() {
             return Err(Unusable(
@@ -43,7 +45,7 @@ fn kafka(
             "no brokers: give --kafka HOST:PORT, or set KAFKA_BROKERS".to_owned(),
         ));
     };
-    let mut kafka = Kafka::new(&brokers, group, topics.iter().cloned());
+    let mut kafka = Kafka::new(&brokers, group, topics.iter().cloned()).connect_timeout(PATIENCE);
     for (name, value) in &options.settings {
         kafka = kafka.set(name, value);
     }
