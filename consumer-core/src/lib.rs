@@ -42,7 +42,7 @@ mod watermark;
 mod window;
 
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, RunError};
+pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
 pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};

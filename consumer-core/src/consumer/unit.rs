@@ -3,6 +3,7 @@
 mod exhausted;
 mod handle;
 mod progress;
+mod redrive;
 mod run;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
@@ -35,6 +37,7 @@ pub(super) struct Workshop<S, H> {
     reply_limit: usize,
     caution: Caution,
     pace: Pace,
+    config: ConsumerConfig,
 }
 
 /// What one unit is to do.
@@ -105,6 +108,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             reply_limit: config.reply_limit,
             caution: Caution::default(),
             pace: Pace::new(),
+            config: config.clone(),
         }
     }
 

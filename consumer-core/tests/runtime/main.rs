@@ -10,6 +10,7 @@
 mod bench;
 mod chaos;
 mod circuit;
+mod dead_letters;
 mod failures;
 mod fingerprints;
 mod health;
@@ -18,6 +19,7 @@ mod lanes;
 mod once;
 mod queues;
 mod rebalance;
+mod redrive;
 mod replies;
 mod stopping;
 mod tempest;
