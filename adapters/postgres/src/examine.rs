@@ -9,7 +9,6 @@ use sqlx::postgres::PgRow;
 
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
 
 /// Our tables, and what a consumer does with them.
 const TABLES: &[(&str, &str)] = &[
