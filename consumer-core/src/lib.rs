@@ -6,6 +6,7 @@
 mod batch_size;
 mod caution;
 mod claim;
+mod clock;
 mod consumer;
 mod context;
 mod day;
@@ -26,6 +27,7 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod late_policy;
 mod letters;
 mod pace;
 mod reply;
@@ -59,8 +61,9 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
-pub use identify::{IdFrom, TenantFrom};
+pub use identify::{IdFrom, TenantFrom, TimeFrom};
 pub use lanes::Lanes;
+pub use late_policy::LatePolicy;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
