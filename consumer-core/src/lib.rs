@@ -13,6 +13,7 @@ mod day;
 mod dead_letter;
 mod decode;
 mod delivery;
+pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
@@ -43,7 +44,7 @@ mod watermark;
 mod window;
 
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, RunError};
+pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
 pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};
@@ -78,4 +79,6 @@ pub use store::{
     Verdict,
 };
 pub use watermark::Watermark;
-pub use window::{Longest, Reach, ReplayHorizon, Window, WindowCheck};
+pub use window::{
+    IdShape, InboxLoad, InboxSize, Longest, Reach, ReplayHorizon, RowSize, Window, WindowCheck,
+};

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::config::ConsumerConfig;
 use crate::claim::Claim;
 use crate::day::Day;
 use crate::delivery::{AssignmentId, Delivery};
@@ -35,6 +36,34 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// Finds out what is to be known of a delivery before its event is claimed.
+    pub(super) fn new(
+        config: &ConsumerConfig,
+        delivery: Delivery,
+        cancelled: CancellationToken,
+    ) -> Self {
+        let key = config.identify(&delivery);
+        let day = match &key {
+            Ok(key) => config.day(key, &delivery),
+            Err(_) => Ok(None),
+        };
+        let fingerprint = match key {
+            Ok(_) => config.fingerprint.of(delivery.payload.as_deref()),
+            Err(_) => None,
+        };
+        Self {
+            key,
+            day,
+            fingerprint,
+            received_at: Instant::now(),
+            bytes: delivery.size(),
+            cancelled,
+            orphaned: AtomicBool::new(false),
+            lanes: config.lanes,
+            delivery,
+        }
+    }
+
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
     }
@@ -72,7 +101,13 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        LaneKey::of(&self.delivery, self.lanes)
+        let (assignment, delivery) = (self.assignment(), &self.delivery);
+        LaneKey::of(
+            assignment,
+            &delivery.order,
+            delivery.key.as_ref(),
+            self.lanes,
+        )
     }
 }
 
@@ -104,6 +139,8 @@ pub(super) enum Fate {
     Failed {
         wait: Duration,
     },
+    /// It would have to be set aside, and there is no room for another dead letter.
+    NoRoom,
     /// An earlier attempt, perhaps of another process, asked for a longer wait.
     Held {
         wait: Duration,
@@ -123,7 +160,11 @@ impl Fate {
             | Self::TooLate
             | Self::Future
             | Self::Untimed => true,
-            Self::Failed { .. } | Self::Held { .. } | Self::NotBegun | Self::Unsure => false,
+            Self::Failed { .. }
+            | Self::NoRoom
+            | Self::Held { .. }
+            | Self::NotBegun
+            | Self::Unsure => false,
         }
     }
 
@@ -151,6 +192,7 @@ impl Fate {
             | Self::Future
             | Self::Untimed
             | Self::Failed { .. }
+            | Self::NoRoom
             | Self::Held { .. }
             | Self::NotBegun
             | Self::Unsure => None,

@@ -3,6 +3,7 @@
 mod exhausted;
 mod handle;
 mod progress;
+mod redrive;
 mod run;
 mod untimely;
 
@@ -14,6 +15,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::beat::{Beat, Pulse};
 use super::config::ConsumerConfig;
@@ -45,6 +47,7 @@ pub(super) struct Workshop<S, H> {
     pub(super) pulse: Arc<Pulse>,
     pub(super) guard: LagGuard,
     pace: Pace,
+    config: ConsumerConfig,
 }
 
 /// What one unit is to do.
@@ -121,6 +124,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             pulse: Arc::default(),
             guard: LagGuard::default(),
             pace: Pace::new(),
+            config: config.clone(),
         }
     }
 
