@@ -59,11 +59,11 @@ pub(super) struct Driver<S, H> {
     units: JoinSet<Report>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
-    /// Maintenance; it ends with the driver, if not before.
-    beat: JoinSet<()>,
     redriving: Redriving,
     /// Lanes whose next event would have to be set aside, which there is no room for.
     without_room: BTreeSet<LaneId>,
+    /// Maintenance; it ends with the driver, if not before.
+    beat: JoinSet<()>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -104,9 +104,9 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             revocations: Vec::new(),
             units: JoinSet::new(),
             running: HashMap::new(),
-            beat: JoinSet::new(),
             redriving: Redriving::new(),
             without_room: BTreeSet::new(),
+            beat: JoinSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -315,7 +315,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .chain(revocations)
             .chain(stop)
             .chain(self.circuit.next_tick())
-            .chain(self.redriving.next_look())
+            .chain(self.next_look())
             .min()
     }
 

@@ -52,16 +52,16 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             }
             self.without_room.remove(&lane);
             match fates.get(settled) {
-                Some(Fate::Unsure) => {
-                    // In this process, whatever the source would have: it must be counted once.
-                    self.finish(lane, settled, Company::Same, Some(later(LOOK_AGAIN)));
-                }
                 Some(Fate::NoRoom) => {
                     // It waits in memory, however it would wait otherwise: a release burns one of
                     // the broker's own deliveries.
                     self.without_room.insert(lane);
                     let until = Instant::now() + Pause::NoRoom.wait(1, &mut self.rng);
                     self.finish(lane, settled, Company::Same, Some(until));
+                }
+                Some(Fate::Unsure) => {
+                    // In this process, whatever the source would have: it must be counted once.
+                    self.finish(lane, settled, Company::Same, Some(later(LOOK_AGAIN)));
                 }
                 Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
                 Some(Fate::Failed { wait }) => {

@@ -117,10 +117,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Ok(redriven) => return redriven,
             Err(Trouble::Failed { error, .. }) => error,
             Err(Trouble::TimedOut { .. }) => self.too_long(),
-            // The second run undoes with savepoints and never asks for a third.
-            Err(Trouble::MustUndo) => return Redriven::NotNow,
-            // One letter is no backlog, and what is too late was answered before.
-            Err(Trouble::Lagging(_)) => return Redriven::NotNow,
+            // The second run undoes with savepoints and never asks for a third; and what is below
+            // the floor is not fresh, and answered before anybody could take it for a backlog.
+            Err(Trouble::MustUndo | Trouble::Lagging(_)) => return Redriven::NotNow,
             Err(Trouble::Store { error, .. }) => match error {
                 StoreError::HandlerEndedTransaction => return Redriven::Fatal(error),
                 // A letter that cannot be read, for one, says something about the letter alone.
@@ -287,7 +286,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             item.key = Ok(key);
         }
         if requested.redrive_as == RedriveAs::New && item.day.is_err() {
-            // Without the time that its producer was to repeat it is filed where such events are
+            // Without the time that its producer was to repeat it is filed where those events are
             // that have none, as one that comes too late is.
             item.day = Ok(None);
         }
