@@ -141,13 +141,8 @@ impl PostgresConfig {
     }
 
     pub(crate) fn validate(&self) -> Result<(), StoreError> {
-        if let Some(schema) = self.schema.as_deref()
-            && !is_plain_name(schema)
-        {
-            return Err(StoreError::misconfigured(format!(
-                "schema {schema:?}: use a name of lower-case letters, digits and underscores, at \
-                 most 63, that does not begin with a digit"
-            )));
+        if let Some(schema) = self.schema.as_deref() {
+            check_schema(schema)?;
         }
         if self.max_connections == 0 {
             return Err(StoreError::misconfigured(
@@ -210,6 +205,16 @@ fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis())
         .unwrap_or(i32::MAX)
         .max(1)
+}
+
+pub(crate) fn check_schema(schema: &str) -> Result<(), StoreError> {
+    if is_plain_name(schema) {
+        return Ok(());
+    }
+    Err(StoreError::misconfigured(format!(
+        "schema {schema:?}: use a name of lower-case letters, digits and underscores, at most 63, \
+         that does not begin with a digit"
+    )))
 }
 
 /// Names that need no quotes, so that nothing of a name can be read as SQL or as another option.
