@@ -63,6 +63,7 @@ impl Postgres {
     async fn examine_server(&self, findings: &mut Vec<Finding>) -> Result<bool, StoreError> {
         let mut transaction = self.plain().await?;
         let row = sqlx::query(include_str!("queries/examine.sql"))
+            .bind(self.schema())
             .persistent(false)
             .fetch_one(&mut *transaction)
             .await

@@ -13,9 +13,9 @@ pub(crate) struct Doctor {
     #[cfg(feature = "sqs")]
     #[command(flatten)]
     pub(crate) sqs: SqsOptions,
-    /// Who else may publish an event again, and how long after the first time:
-    /// webhooks=3d; or how far back a compacted topic will ever be read:
-    /// 'topic state=7d'; may be repeated
+    /// Who else may publish an event again, and how long after:
+    /// webhooks=3d; or how far back a compacted topic will ever
+    /// be read: 'topic state=7d'; may be repeated
     #[arg(long = "replay-horizon", value_name = "NAME=TIME", value_parser = horizon)]
     #[arg(verbatim_doc_comment)]
     pub(crate) horizons: Vec<ReplayHorizon>,
@@ -44,8 +44,8 @@ pub(crate) struct KafkaOptions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "SQS")]
 pub(crate) struct SqsOptions {
-    /// The URL of a queue that the consumers read; may be repeated.
-    /// Region and credentials are found as by any AWS tool
+    /// The URL of a queue that the consumers read; may be repeated;
+    /// region and credentials are found as by any AWS tool
     #[arg(long = "sqs", value_name = "QUEUE_URL", verbatim_doc_comment)]
     pub(crate) queues: Vec<String>,
     /// Where SQS is, if not at AWS [env: SQS_ENDPOINT]

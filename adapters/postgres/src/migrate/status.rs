@@ -20,16 +20,14 @@ impl Postgres {
     /// Dropping the future rolls back.
     pub async fn migrations(&self) -> Result<Migrations, StoreError> {
         let mut transaction = self.begin_reading().await?;
-        let is_there: bool =
-            sqlx::query_scalar("SELECT to_regclass($1 || 'oneffect_migration') IS NOT NULL")
-                .bind(
-                    self.schema()
-                        .map_or_else(String::new, |name| format!("{name}.")),
-                )
-                .persistent(false)
-                .fetch_one(&mut *transaction)
-                .await
-                .map_err(misplaced)?;
+        let is_there: bool = sqlx::query_scalar(
+            "SELECT to_regclass(coalesce($1 || '.', '') || 'oneffect_migration') IS NOT NULL",
+        )
+        .bind(self.schema())
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(misplaced)?;
         let mut applied = Vec::new();
         if is_there {
             let rows = sqlx::query(
