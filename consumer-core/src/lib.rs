@@ -6,6 +6,7 @@
 mod batch_size;
 mod caution;
 mod claim;
+mod clock;
 mod consumer;
 mod context;
 mod day;
@@ -28,6 +29,7 @@ mod inbox_report;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod late_policy;
 mod letters;
 mod migrations;
 mod pace;
@@ -63,9 +65,10 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
-pub use identify::{IdFrom, TenantFrom};
+pub use identify::{IdFrom, TenantFrom, TimeFrom};
 pub use inbox_report::{ConsumerReport, InboxPart, InboxPartKind, InboxReport};
 pub use lanes::Lanes;
+pub use late_policy::LatePolicy;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,

@@ -54,9 +54,7 @@ impl Postgres {
     }
 
     async fn plain(&self) -> Result<Transaction, StoreError> {
-        Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)
+        self.begin_plain().await
     }
 
     /// Tells whether there is a schema to go on with.
