@@ -160,11 +160,11 @@ impl Postgres {
     pub(crate) async fn begin_reading(&self) -> Result<Transaction, StoreError> {
         let wait = Duration::from_secs(10);
         let config = PostgresConfig::clone(&self.config);
-        let sql = config
+        let begin = config
             .isolation(crate::Isolation::RepeatableRead)
             .begin(wait);
-        let sql = format!("{sql}; SET TRANSACTION READ ONLY; SET LOCAL datestyle = 'ISO'");
-        Transaction::begin(&self.connections, &sql, wait).await
+        let begin = format!("{begin}; SET TRANSACTION READ ONLY; SET LOCAL datestyle = 'ISO'");
+        Transaction::begin(&self.connections, &begin, wait).await
     }
 }
 
