@@ -79,6 +79,7 @@ impl Postgres {
             transaction,
             "an examination",
             sqlx::query(include_str!("queries/examine.sql"))
+                .bind(self.schema())
                 .persistent(false)
                 .fetch_one(&mut *transaction)
         )
