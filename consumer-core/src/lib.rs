@@ -3,6 +3,7 @@
 //! This crate holds the words, the traits and the consumer; it names no broker and no database.
 //! Use the facade crate `oneffect`, which adds those.
 
+mod batch_handler;
 mod batch_size;
 mod caution;
 mod claim;
@@ -28,6 +29,7 @@ mod reply;
 mod retry;
 mod shutdown;
 mod source;
+mod staged;
 mod stats;
 mod store;
 mod telemetry;
@@ -35,8 +37,9 @@ mod telemetry;
 pub mod testing;
 mod watermark;
 
+pub use batch_handler::{BatchContext, BatchHandler, BatchResult, Fresh, Outcomes, all_done, each};
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, RunError};
+pub use consumer::{AllAtOnce, Consumer, ConsumerConfig, OneByOne, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
 pub use dead_letter::{DeadLetter, DeadLetterKind};

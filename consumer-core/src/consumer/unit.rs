@@ -4,6 +4,8 @@ mod exhausted;
 mod handle;
 mod progress;
 mod run;
+mod whole;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +15,34 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub(super) use self::work::{Each, Whole, Work};
+
 use self::run::{NobodysFault, Savepoints, Trouble};
+use self::work::Plan;
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
 use super::opening::blame;
 use crate::caution::Caution;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::retry::RetrySchedule;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
 
 /// Everything that all units of a consumer share.
 #[derive(Debug)]
-pub(super) struct Workshop<S, H> {
+pub(super) struct Workshop<S, W> {
     consumer: ConsumerId,
     store: S,
-    handler: H,
+    work: W,
     retry: RetrySchedule,
     handler_timeout: Duration,
     reply_limit: usize,
     caution: Caution,
 }
+
+/// How often a batch is run at once, with more savepoints or without events that have failed, before
+/// it comes back in halves.
+const MOST_RUNS: usize = 8;
 
 /// What one unit is to do.
 #[derive(Debug)]
@@ -83,12 +92,12 @@ pub(super) enum Again {
     TimedOut(usize),
 }
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
-    pub(super) fn new(consumer: ConsumerId, store: S, handler: H, config: &ConsumerConfig) -> Self {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
+    pub(super) fn new(consumer: ConsumerId, store: S, work: W, config: &ConsumerConfig) -> Self {
         Self {
             consumer,
             store,
-            handler,
+            work,
             retry: config.retry,
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
@@ -131,10 +140,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         } else {
             Savepoints::None
         };
-        let mut result = self.run_once(batch, savepoints).await;
-        if let Err(Trouble::MustUndo) = result {
+        let mut plan = Plan::first(savepoints);
+        let mut result = self.run_once(batch, &mut plan).await;
+        for _ in 0..MOST_RUNS {
+            match &mut result {
+                Err(Trouble::MustUndo) => {}
+                Err(Trouble::Unwritten(error)) if self.blame(error) == Blame::Event => {}
+                Err(Trouble::Without(events)) => {
+                    plan.without.extend(events.drain(..));
+                    result = self.run_once(batch, &mut plan).await;
+                    continue;
+                }
+                _ => break,
+            }
+            // The second run undoes with savepoints, and never asks for this again.
             *second_run = true;
-            result = self.run_once(batch, Savepoints::Around).await;
+            plan.savepoints = Savepoints::Around;
+            result = self.run_once(batch, &mut plan).await;
         }
         let trouble = match result {
             Ok(fates) => return End::Fates(fates),
@@ -143,7 +165,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         match trouble {
             Trouble::Failed { prior, error } => self.charge(batch, prior, &error, charged).await,
             Trouble::TimedOut { at, .. } if batch.items.len() > 1 => {
-                End::Again(Again::TimedOut(at))
+                End::Again(at.map_or(Again::Unexplained, Again::TimedOut))
             }
             Trouble::TimedOut { prior, .. } => {
                 let error = format!(
@@ -155,8 +177,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Trouble::Store { error, prior } => {
                 self.after_store_error(batch, error, prior, charged).await
             }
-            // The second run undoes with savepoints and never asks for a third.
-            Trouble::MustUndo => End::Again(Again::Unexplained),
+            Trouble::Unwritten(error) => self.after_store_error(batch, error, 0, charged).await,
+            // Too many fail for runs of the whole batch.
+            Trouble::MustUndo | Trouble::Without(_) => End::Again(Again::Unexplained),
         }
     }
 

@@ -7,6 +7,7 @@
     reason = "in a test a panic is the report, and fields are named as on the wire"
 )]
 
+mod batches;
 mod bench;
 mod chaos;
 mod failures;
@@ -18,6 +19,7 @@ mod once;
 mod queues;
 mod rebalance;
 mod replies;
+mod staging;
 mod stopping;
 mod tempest;
 mod tenants;

@@ -8,8 +8,7 @@ use tracing::debug_span;
 
 use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
-use crate::consumer::unit::Again;
-use crate::handler::Handler;
+use crate::consumer::unit::{Again, Work};
 use crate::lanes::{Company, LaneId, LaneKey, Taken};
 use crate::retry::Pause;
 use crate::source::{Settle, Settlement};
@@ -26,7 +25,7 @@ pub(super) enum LetGo {
     Drop,
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// A unit has committed: settles what it settled, and sends the rest on.
     pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
         let system = self.source.system();
