@@ -1,10 +1,15 @@
 //! The runtime: from a source to the handler's effect, and back to the broker.
 
+mod beat;
+mod circuit;
 mod config;
 mod driver;
 mod item;
+mod lag_guard;
 mod opening;
+mod redrive;
 mod run_error;
+mod short_window;
 mod unit;
 
 use std::fmt;
@@ -13,20 +18,24 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 pub use config::ConsumerConfig;
+pub use redrive::{Redrive, RedriveReport};
 pub use run_error::RunError;
 
 use self::unit::Work;
 use crate::batch_handler::BatchHandler;
+use crate::dead_letter::DeadLetterBounds;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
-use crate::identify::{IdFrom, TenantFrom};
+use crate::identify::{IdFrom, TenantFrom, TimeFrom};
 use crate::lanes::Lanes;
+use crate::late_policy::LatePolicy;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
+use crate::window::ReplayHorizon;
 
 /// A consumer: handles every event of a source once, as far as its database can tell.
 ///
@@ -153,6 +162,32 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
         self
     }
 
+    /// Takes an event's day from a time beside its id, where the id has none inside (as UUIDv7 and
+    /// ULID have): the event is remembered under that day, which keeps the inbox fast and lets it
+    /// drop whole days. Without this, such events are remembered by when they were recorded, which
+    /// is always right.
+    ///
+    /// **Only if the producer stores that time with the event and repeats it with every sending.** A
+    /// producer that stamps each sending anew gives a repeat after midnight another day, under which
+    /// nobody remembers it, and it takes effect twice, unnoticed until maintenance compares the two
+    /// days. That is why the name asks for a promise, and why the broker's own timestamp, which is
+    /// of one sending by definition, never qualifies.
+    ///
+    /// An event without a readable time is set aside. The choice is kept with the consumer's name,
+    /// and another one is refused at start.
+    #[must_use]
+    pub fn producer_repeats_time(mut self, from: TimeFrom) -> Self {
+        self.config.producer_repeats_time = Some(from);
+        self
+    }
+
+    /// What becomes of events whose day is forgotten; see [`LatePolicy`].
+    #[must_use]
+    pub fn late(mut self, policy: LatePolicy) -> Self {
+        self.config.late = policy;
+        self
+    }
+
     /// Finds out events of other content that come under a key that is settled; see
     /// [`Fingerprint`], which also says why it is off by default.
     #[must_use]
@@ -203,6 +238,14 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
         self
     }
 
+    /// How long failures excuse their events while nothing at all succeeds; see
+    /// [`ConsumerConfig::outage_patience`].
+    #[must_use]
+    pub fn outage_patience(mut self, patience: Duration) -> Self {
+        self.config.outage_patience = patience;
+        self
+    }
+
     /// How long one handler may take; see [`ConsumerConfig::handler_timeout`].
     #[must_use]
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
@@ -210,10 +253,54 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
         self
     }
 
+    /// How much of what cannot be handled is kept; see [`DeadLetterBounds`].
+    #[must_use]
+    pub fn dead_letters(mut self, bounds: DeadLetterBounds) -> Self {
+        self.config.dead_letters = bounds;
+        self
+    }
+
+    /// Sets aside the events that the handler rejects; see
+    /// [`ConsumerConfig::set_aside_rejected`].
+    #[must_use]
+    pub fn set_aside_rejected(mut self) -> Self {
+        self.config.set_aside_rejected = true;
+        self
+    }
+
+    /// How often a dead letter is redriven in vain; see [`ConsumerConfig::redrive_attempts`].
+    #[must_use]
+    pub fn redrive_attempts(mut self, attempts: u32) -> Self {
+        self.config.redrive_attempts = attempts;
+        self
+    }
+
     /// How long a stop may take; see [`ConsumerConfig::drain`].
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.config.drain = deadline;
+        self
+    }
+
+    /// Says that somebody outside of the broker may publish an event again, up to so long after its
+    /// first publication: a webhook sender with retries, an outbox with a backlog, an operator with
+    /// an archive. The window has to cover that, and the broker's own retention on top.
+    ///
+    /// The name of one of the source's own ways (`topic transfers`) speaks for that way instead: a
+    /// compacted topic keeps its records for ever, and only people know how far back they will ever
+    /// be read again.
+    #[must_use]
+    pub fn replay_horizon(mut self, name: impl Into<String>, after: Duration) -> Self {
+        let horizon = ReplayHorizon::new(name, after);
+        self.config.replay_horizons.push(horizon);
+        self
+    }
+
+    /// Starts although duplicates may come after their events are forgotten, and would take effect
+    /// again (or, with a day of their own, be dead letters). The reason is logged at every start.
+    #[must_use]
+    pub fn accept_short_window(mut self, reason: impl Into<Box<str>>) -> Self {
+        self.config.accept_short_window = Some(reason.into());
         self
     }
 
@@ -235,7 +322,7 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
     }
 
     async fn run_with<W: Work<S>>(
-        self,
+        mut self,
         work: impl FnOnce(H) -> W,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Stats, RunError>
@@ -250,8 +337,13 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
         let consumer = tokio::select! {
             biased;
             () = &mut shutdown => return Ok(self.stats.snapshot()),
-            consumer = opening::open(&self.store, &self.name, &self.health) => consumer.map_err(RunError::Store)?,
+            consumer = opening::open(&self.store, &self.name, self.config.days_from(), &self.health) => consumer.map_err(RunError::Store)?,
         };
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(self.stats.snapshot()),
+            checked = short_window::check(&self.name, &self.store, &mut self.source, &self.config) => checked?,
+        }
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, work(self.handler), &self.config);

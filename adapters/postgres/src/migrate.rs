@@ -1,5 +1,7 @@
 //! The schema and its versions.
 
+use std::time::Duration;
+
 use oneffect_core::StoreError;
 use sqlx::PgConnection;
 
@@ -74,9 +76,7 @@ impl Postgres {
         // No deadlines: a rival may take as long as it needs.
         let begin = "BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
                      SET LOCAL idle_in_transaction_session_timeout = '1min'";
-        let mut transaction = Transaction::begin(self.pool(), begin)
-            .await
-            .map_err(failed)?;
+        let mut transaction = Transaction::begin(self.connections(), begin, Duration::ZERO).await?;
         let from = self.prepare(&mut transaction).await.map_err(failed)?;
         if from > SCHEMA_VERSION || (from > to && !back) {
             return Err(StoreError::misconfigured(format!(
@@ -85,21 +85,24 @@ impl Postgres {
             )));
         }
         apply(&mut transaction, from, to).await.map_err(failed)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
+        transaction.commit().await
     }
 
     /// Waits for its turn, and finds out where the schema stands.
     async fn prepare(&self, transaction: &mut Transaction) -> sqlx::Result<i32> {
         // The lock ends with the transaction, so it works behind a pooler. All schemas share it:
-        // the name of one that does not exist yet cannot be asked for.
+        // the name of one that does not exist yet cannot be asked for. Nothing may look for the
+        // schema before the lock is there, not even by way of the search_path: the server remembers
+        // that it was not there, and would fail to create what a rival has created meanwhile.
         execute(
             transaction,
-            "SELECT pg_advisory_xact_lock(7811054412018253)",
+            "SELECT pg_catalog.pg_advisory_xact_lock(7811054412018253)",
         )
         .await?;
+        let search_path = sqlx::AssertSqlSafe(self.config().search_path());
+        sqlx::raw_sql(search_path)
+            .execute(&mut **transaction)
+            .await?;
         if let Some(schema) = self.schema() {
             // A plain name: the config has seen to it.
             let create = sqlx::AssertSqlSafe(format!("CREATE SCHEMA IF NOT EXISTS {schema}"));

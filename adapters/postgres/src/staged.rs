@@ -8,6 +8,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres};
 
+use crate::transaction::heard;
 use crate::unit::PostgresUnit;
 
 /// A row that [`Context::stage`](oneffect_core::Context::stage) takes, for one table.
@@ -115,8 +116,12 @@ impl PostgresUnit {
     pub(crate) async fn write_staged(&mut self, rows: &[PostgresRow]) -> Result<(), StoreError> {
         for insert in inserts(&self.tables, rows) {
             let insert = insert.persistent(self.named);
-            let written = insert.execute(&mut *self.transaction).await;
-            written.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+            heard!(
+                self.transaction,
+                "staged rows",
+                insert.execute(&mut *self.transaction)
+            )
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
         }
         Ok(())
     }

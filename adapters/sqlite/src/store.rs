@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, Store,
+    StoreError, Window,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -113,8 +114,8 @@ impl Store for Sqlite {
     type Row = SqliteRow;
     type Unit = SqliteUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
-        self.open_consumer(consumer).await
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
+        self.open_consumer(consumer, days).await
     }
 
     /// `claim_wait` means nothing here: whoever has begun is the only writer.
@@ -125,6 +126,7 @@ impl Store for Sqlite {
         Ok(SqliteUnit {
             transaction,
             consumer: begin.consumer,
+            late: begin.late,
             tables: Arc::clone(&self.tables),
         })
     }
@@ -143,6 +145,10 @@ impl Store for Sqlite {
         blame(error)
     }
 
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.maintain_days().await
+    }
+
     async fn note_duplicate_ages(
         &self,
         consumer: ConsumerId,
@@ -153,6 +159,14 @@ impl Store for Sqlite {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.read_duplicate_ages(consumer).await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.window_days().await.map(Window::Days)
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.examine_all().await
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -2,14 +2,15 @@
 //!
 //! One task holds all state, so there is no lock; units of work run in tasks of their own.
 
+mod pacing;
+mod redriving;
 mod settling;
 mod stopping;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -19,7 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug_span, error, info, warn};
 
+use self::redriving::Redriving;
 use self::stopping::{Ending, Stop};
+use super::circuit::Circuit;
 use super::config::ConsumerConfig;
 use super::item::Item;
 use super::run_error::RunError;
@@ -30,7 +33,7 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::error_chain;
 use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
-use crate::lanes::{LaneTable, Taken};
+use crate::lanes::{LaneId, LaneTable, Taken};
 use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
@@ -44,7 +47,7 @@ pub(super) struct Driver<S, W> {
     config: ConsumerConfig,
     stats: StatsHandle,
     health: HealthHandle,
-    workers: usize,
+    circuit: Circuit,
     rng: StdRng,
     batch_size: BatchSize,
     lanes: LaneTable<Arc<Item>>,
@@ -56,6 +59,11 @@ pub(super) struct Driver<S, W> {
     units: JoinSet<Report>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
+    redriving: Redriving,
+    /// Lanes whose next event would have to be set aside, which there is no room for.
+    without_room: BTreeSet<LaneId>,
+    /// Maintenance; it ends with the driver, if not before.
+    beat: JoinSet<()>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -84,7 +92,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             shop: Arc::new(shop),
             stats,
             health,
-            workers,
+            circuit: Circuit::new(workers, config.outage_patience),
             rng: config
                 .seed
                 .map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64),
@@ -96,6 +104,9 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             revocations: Vec::new(),
             units: JoinSet::new(),
             running: HashMap::new(),
+            redriving: Redriving::new(),
+            without_room: BTreeSet::new(),
+            beat: JoinSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -108,10 +119,14 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         shutdown: impl Future<Output = ()>,
     ) -> Result<Stats, RunError> {
         let mut shutdown = pin!(shutdown);
-        info!(target: TARGET, consumer = %self.name, source = self.source.system(), workers = self.workers, "consumer started");
+        info!(target: TARGET, consumer = %self.name, source = self.source.system(), "consumer started");
+        let beat = self.shop.beat(&self.name, self.stats.clone());
+        self.beat.spawn(beat.run(self.rng.next_u64()));
         while !self.has_stopped() {
+            self.redrive_next();
             self.form_batches();
             self.tell_flow();
+            self.tell_room();
             let timer = self.next_timer();
             // Ended units come first: what is settled makes room. The source comes last: a stop or
             // a timer must not wait for a lull in the stream.
@@ -121,6 +136,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                 Some(ended) = self.units.join_next_with_id(), if !self.units.is_empty() => {
                     self.unit_ended(ended);
                 }
+                Some(ended) = self.redriving.join_next() => self.errand_ended(ended),
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     self.timer_fired();
                 }
@@ -185,6 +201,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         });
         let mut dropped = 0;
         let mut released = Vec::new();
+        let mut admitted = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             let assignment = delivery.assignment;
             if self.stop.is_some() {
@@ -201,21 +218,16 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                 dropped += 1;
                 continue;
             };
-            let key = self.config.identify(&delivery);
-            let fingerprint = match key {
-                Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
-                Err(_) => None,
-            };
-            let item = Arc::new(Item {
-                key,
-                fingerprint,
-                bytes: delivery.size(),
-                cancelled: held.cancelled.clone(),
-                orphaned: AtomicBool::new(false),
-                lanes: self.config.lanes,
-                delivery,
-            });
+            let cancelled = held.cancelled.clone();
+            let item = Arc::new(Item::new(&self.config, delivery, cancelled));
             self.flow.add(assignment, item.bytes);
+            admitted.push(item);
+        }
+        let sent = admitted
+            .iter()
+            .map(|item| (item.assignment(), item.sent_on()));
+        self.shop.guard.received(sent);
+        for item in admitted {
             self.enqueue(item);
         }
         let (_, bytes) = self.flow.total();
@@ -239,18 +251,29 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
     }
 
     /// Gives what waits to the workers that are idle, an equal part to each: nothing waits for a
-    /// batch to fill, and no worker is left out while another takes all.
+    /// batch to fill, and no worker is left out while another takes all. While the circuit is open,
+    /// one event is tried now and then.
     fn form_batches(&mut self) {
-        while self.units.len() < self.workers && self.stop.is_none() {
+        let now = Instant::now();
+        self.circuit.tick(now);
+        while self.stop.is_none() {
             let waiting = self.lanes.ready_items();
-            let part = waiting.div_ceil(self.workers - self.units.len());
-            let limit = Limit {
-                messages: part.min(self.batch_size.get()),
-                bytes: self.config.batch.bytes,
-            };
-            if waiting == 0 {
+            let room = self
+                .circuit
+                .room(self.units.len() + self.redriving.running());
+            if waiting == 0 || room == 0 {
                 break;
             }
+            let most = if self.circuit.is_open() {
+                self.lanes.untried_first();
+                1
+            } else {
+                waiting.div_ceil(room).min(self.batch_size.get())
+            };
+            let limit = Limit {
+                messages: most,
+                bytes: self.config.batch.bytes,
+            };
             let Some(taken) = self.lanes.take(limit) else {
                 break;
             };
@@ -262,9 +285,11 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                     .collect(),
                 split: taken.split,
                 seed: self.rng.next_u64(),
+                excused: self.circuit.excuses(now),
             };
             let shop = Arc::clone(&self.shop);
             let unit = self.units.spawn(async move { shop.run(batch).await });
+            self.circuit.begins(unit.id());
             self.running.insert(unit.id(), taken);
         }
     }
@@ -289,6 +314,8 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             .into_iter()
             .chain(revocations)
             .chain(stop)
+            .chain(self.circuit.next_tick())
+            .chain(self.next_look())
             .min()
     }
 
@@ -322,12 +349,21 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                 stats.attempts_charged += charged;
             });
         }
+        self.learn(id, report.as_ref(), &taken);
         match report.map(|report| report.end) {
             Some(End::Fates(fates)) => self.settle(&taken, &fates),
             Some(End::Again(again)) => self.put_back(&taken, Some(again)),
             Some(End::Fatal(store_error)) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
                 self.fail(RunError::Store(store_error));
+                self.put_back(&taken, None);
+            }
+            Some(End::Lagging(lag)) => {
+                if self.fatal.is_none() {
+                    error!(target: TARGET, consumer = %self.name, %lag, "the backlog is older than the inbox remembers; the consumer stops before it is set aside");
+                    self.health.raise(Cause::LagGuard, lag.to_string());
+                }
+                self.fail(RunError::Lagging(lag.to_string()));
                 self.put_back(&taken, None);
             }
             None => self.put_back(&taken, None),

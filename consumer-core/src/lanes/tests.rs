@@ -48,6 +48,27 @@ fn a_lane_goes_on_behind_what_was_settled() {
 }
 
 #[test]
+fn what_has_not_been_tried_can_be_put_first() {
+    let mut lanes = filled(&[(A, 1), (B, 10)]);
+    let taken = lanes.take(at_most(9)).unwrap();
+    let [(a, _), (b, _)] = taken.lanes[..] else {
+        panic!("{taken:?}")
+    };
+    lanes.finish(a, 0, Company::Alone(0), None);
+    lanes.set_back(b);
+    lanes.finish(b, 0, Company::Same, None);
+    lanes.push(lane(AssignmentId(3)), 30, 1);
+    lanes.untried_first();
+    let mut one_by_one = Vec::new();
+    while let Some(taken) = lanes.take(at_most(1)) {
+        one_by_one.extend(taken.items);
+    }
+    assert_eq!(one_by_one, [30, 1, 10]);
+    lanes.untried_first();
+    assert_eq!(lanes.ready_items(), 0);
+}
+
+#[test]
 fn the_culprit_runs_alone_and_the_later_ones_wait_for_it() {
     let mut lanes = filled(&[(A, 1), (A, 2), (A, 3), (B, 10)]);
     let taken = lanes.take(at_most(9)).unwrap();

@@ -4,7 +4,8 @@ use super::*;
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
-use crate::store::{Settled, Verdict};
+use crate::letters::{Letter, LetterId};
+use crate::store::{Reopen, Settled, Verdict};
 
 /// Takes every row but these, and writes down what it was asked to do.
 #[derive(Debug, Default)]
@@ -62,6 +63,21 @@ impl Unit for Picky {
         unreachable!()
     }
     async fn forget_attempts(&mut self, _: &[EventKey]) -> Result<(), StoreError> {
+        unreachable!()
+    }
+    async fn room_for_letters(&mut self, _: u64) -> Result<u64, StoreError> {
+        unreachable!()
+    }
+    async fn has_letter(&mut self, _: &[u8; 32]) -> Result<bool, StoreError> {
+        unreachable!()
+    }
+    async fn take_letter(&mut self, _: LetterId) -> Result<Option<Letter>, StoreError> {
+        unreachable!()
+    }
+    async fn delete_letter(&mut self, _: LetterId) -> Result<(), StoreError> {
+        unreachable!()
+    }
+    async fn reopen(&mut self, _: &Claim, _: Reopen) -> Result<(), StoreError> {
         unreachable!()
     }
     async fn commit(self) -> Result<(), StoreError> {

@@ -2,15 +2,17 @@
 
 mod connection;
 mod database;
+mod days;
 mod error;
+mod letters;
 mod unit;
 
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use tokio::task::yield_now;
@@ -19,13 +21,16 @@ pub use connection::{MemoryConnection, MemoryRow};
 pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
-use self::database::Database;
-use crate::day::DaysFrom;
+use self::database::{Database, KnownConsumer, State};
+use crate::clock::Clock;
+use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
-use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
+use crate::letters::DeadLetters;
+use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
+use crate::window::Window;
 
 /// A database in memory; clones share it.
 ///
@@ -58,28 +63,45 @@ impl MemoryStore {
         self.database.set_down(down);
     }
 
+    /// Sets the database's clock, which follows tokio's time from there on. A new database's has the
+    /// time of day. It alone decides days, ages and the floor.
+    pub fn set_now(&self, now: SystemTime) {
+        self.database.state().clock = Clock::at(now);
+    }
+
+    /// The time by the database's clock.
+    pub fn now(&self) -> SystemTime {
+        self.database.state().clock.now()
+    }
+
+    /// Sets how many days the inbox remembers, from the next round of maintenance on. Default 8.
+    pub fn set_window_days(&self, days: u32) {
+        self.database.state().memory.set_window(days);
+    }
+
+    /// The first day that is still remembered.
+    pub fn floor(&self) -> Day {
+        self.database.state().memory.floor()
+    }
+
     /// What the inbox says became of an event; `None` when nothing did.
     pub fn outcome(&self, consumer: &str, key: &EventKey) -> Option<Settled> {
         let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
-        let row = state.inbox.get(&(consumer, key.clone()))?;
-        Some(row.settled.clone())
+        Some(state.find(consumer, key)?.settled.clone())
     }
 
     /// The fingerprint that is stored with an event's key.
     pub fn fingerprint(&self, consumer: &str, key: &EventKey) -> Option<Fingerprint16> {
-        let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
-        state.inbox.get(&(consumer, key.clone()))?.fingerprint
+        self.database.state().find(consumer, key)?.fingerprint
     }
 
     /// The whole inbox of a consumer, in the order of the keys.
     pub fn inbox(&self, consumer: &str) -> Vec<(EventKey, Settled)> {
         let state = self.database.state();
-        let consumer = state.consumers.get(consumer);
+        let consumer = state.consumers.get(consumer).map(|known| known.id);
         let rows = state.inbox.iter();
-        rows.filter(|((owner, _), _)| Some(owner) == consumer)
-            .map(|((_, key), row)| (key.clone(), row.settled.clone()))
+        rows.filter(|((owner, ..), _)| Some(*owner) == consumer)
+            .map(|((_, key, _), row)| (key.clone(), row.settled.clone()))
             .collect()
     }
 
@@ -89,14 +111,14 @@ impl MemoryStore {
             .state()
             .dead_letters
             .values()
-            .cloned()
+            .map(|row| (row.letter.clone(), row.deliveries))
             .collect()
     }
 
     /// The retry row of an event.
     pub fn attempts(&self, consumer: &str, key: &EventKey) -> Option<Prior> {
         let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
+        let consumer = state.consumers.get(consumer)?.id;
         Some(state.retries.get(&(consumer, key.clone()))?.prior())
     }
 
@@ -108,6 +130,13 @@ impl MemoryStore {
             .get(table)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// The state, unless the database is away.
+    fn up(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state)
     }
 
     /// How many units are open.
@@ -132,18 +161,20 @@ impl Store for MemoryStore {
     type Row = MemoryRow;
     type Unit = MemoryUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        let next = ConsumerId(i32::try_from(state.consumers.len()).unwrap_or(i32::MAX));
-        Ok(*state.consumers.entry(consumer.into()).or_insert(next))
+        let id = ConsumerId(i32::try_from(state.consumers.len()).unwrap_or(i32::MAX));
+        let known = (state.consumers.entry(consumer.into())).or_insert(KnownConsumer { id, days });
+        days.check_against(known.days.as_str(), consumer)?;
+        Ok(known.id)
     }
 
     async fn begin(&self, begin: Begin) -> Result<MemoryUnit, StoreError> {
         yield_now().await;
         let connection = MemoryConnection::begin(Arc::clone(&self.database), begin.consumer)?;
-        Ok(MemoryUnit::new(connection, begin.claim_wait))
+        Ok(MemoryUnit::new(connection, begin))
     }
 
     async fn charge(
@@ -162,6 +193,12 @@ impl Store for MemoryStore {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         error.downcast_ref().map(MemoryError::blame)
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.sweep_retries().await?;
+        let mut state = self.up()?;
+        Ok(state.maintain())
     }
 
     async fn note_duplicate_ages(
@@ -186,6 +223,13 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        yield_now().await;
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(Window::Days(state.memory.window_days()))
     }
 
     fn max_units(&self) -> Option<usize> {

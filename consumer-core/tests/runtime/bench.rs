@@ -69,11 +69,15 @@ impl Scripted {
         self.entered.lock().unwrap().clone()
     }
 
+    /// Writes down that the handler is entered for an event.
+    pub(crate) fn enter(&self, id: &str) {
+        self.entered.lock().unwrap().push(id.into());
+    }
+
     /// What the event does this time.
-    fn enter(&self, event: &Event) -> Act {
-        let mut entered = self.entered.lock().unwrap();
-        let before = entered.iter().filter(|id| **id == event.event_id).count();
-        entered.push(event.event_id.clone());
+    fn act(&self, event: &Event) -> Act {
+        let before = self.times(&event.event_id);
+        self.enter(&event.event_id);
         let act = event.script.get(before).or(event.script.last());
         act.copied().unwrap_or(Act::Go)
     }
@@ -93,7 +97,7 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
     type Event = Event;
 
     async fn handle(&self, cx: &mut Context<'_, S>, event: Event) -> HandlerResult {
-        let act = self.enter(&event);
+        let act = self.act(&event);
         match act {
             Act::Fail => return Err(Failure::new("not now")),
             Act::Panic => panic!("no way"),
@@ -152,7 +156,7 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
         cx: &mut BatchContext<'_, S>,
         events: Vec<Fresh<'_, Event>>,
     ) -> BatchResult {
-        let acts: Vec<Act> = events.iter().map(|event| self.0.enter(event)).collect();
+        let acts: Vec<Act> = events.iter().map(|event| self.0.act(event)).collect();
         for (event, act) in events.iter().zip(&acts) {
             match act {
                 Act::Fail | Act::Reject | Act::Elsewhere => continue,

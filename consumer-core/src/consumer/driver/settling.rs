@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::debug_span;
+use tracing::{debug_span, error, info};
 
 use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
 use crate::consumer::unit::{Again, Work};
+use crate::health::Cause;
 use crate::lanes::{Company, LaneId, LaneKey, Taken};
 use crate::retry::Pause;
 use crate::source::{Settle, Settlement};
@@ -24,6 +25,9 @@ pub(super) enum LetGo {
     /// Their assignment is over; the broker knows.
     Drop,
 }
+
+/// How long a late event waits before it is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl<S: Store, W: Work<S>> Driver<S, W> {
     /// A unit has committed: settles what it settled, and sends the rest on.
@@ -45,7 +49,19 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             for (item, fate) in items.iter().zip(fates).take(settled) {
                 self.acknowledge(item, fate, &mut acks, &mut tally);
             }
+            self.without_room.remove(&lane);
             match fates.get(settled) {
+                Some(Fate::NoRoom) => {
+                    // It waits in memory, however it would wait otherwise: a release burns one of
+                    // the broker's own deliveries.
+                    self.without_room.insert(lane);
+                    let until = Instant::now() + Pause::NoRoom.wait(1, &mut self.rng);
+                    self.finish(lane, settled, Company::Same, Some(until));
+                }
+                Some(Fate::Unsure) => {
+                    // In this process, whatever the source would have: it must be counted once.
+                    self.finish(lane, settled, Company::Same, Some(later(LOOK_AGAIN)));
+                }
                 Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
                 Some(Fate::Failed { wait }) => {
                     self.go_on(lane, settled, Company::Alone(0), Some(*wait));
@@ -60,6 +76,9 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             stats.rejected += tally.rejected;
             stats.dead_lettered += tally.dead_lettered;
             stats.mismatches += tally.mismatches;
+            stats.too_late += tally.too_late;
+            stats.future += tally.future;
+            stats.oldest_duplicate = stats.oldest_duplicate.max(tally.oldest_duplicate);
             stats.late += tally.late;
             stats.in_flight -= tally.settled();
         });
@@ -75,9 +94,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         tally: &mut Stats,
     ) {
         let (followers, heir) = match item.followed_by() {
-            Some(key) => self
-                .keys
-                .settle(key, |other| other.fingerprint == item.fingerprint),
+            Some(key) => self.keys.settle(key, |other| other.shares(item, fate)),
             None => (Vec::new(), None),
         };
         if let Some(heir) = heir {
@@ -85,21 +102,37 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         }
         self.replay(item, fate, &followers);
         let followed = followers.len() as u64;
+        // What follows an event in this process was sent again before that was settled.
+        let (mut duplicates, mut age) = (followed, Duration::ZERO);
         match fate {
             Fate::Applied { .. } => tally.applied += 1,
             Fate::Rejected { .. } => tally.rejected += 1,
             Fate::DeadLettered => tally.dead_lettered += 1,
-            Fate::Duplicate(_) | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
-                tally.duplicates += 1;
+            Fate::Duplicate { age: known_for, .. } => {
+                duplicates += 1;
+                age = *known_for;
             }
-            // What follows it has its content, and is as little a repeat of what was settled.
-            Fate::Mismatched => {
-                tally.dead_lettered += 1 + followed;
-                tally.mismatches += 1 + followed;
+            Fate::Failed { .. }
+            | Fate::NoRoom
+            | Fate::Held { .. }
+            | Fate::NotBegun
+            | Fate::Unsure => {
+                duplicates += 1;
             }
+            Fate::Mismatched => tally.mismatches += 1 + followed,
+            Fate::TooLate => tally.too_late += 1 + followed,
+            Fate::Future => tally.future += 1 + followed,
+            Fate::Untimed => {}
         }
-        if *fate != Fate::Mismatched {
-            tally.duplicates += followed;
+        if fate.leaves_no_trace() {
+            // What follows it is like it, and as little a repeat of what was settled.
+            tally.dead_lettered += 1 + followed;
+            duplicates = 0;
+        }
+        if duplicates > 0 {
+            tally.duplicates += duplicates;
+            tally.oldest_duplicate = tally.oldest_duplicate.max(age);
+            self.shop.pulse.duplicates(age, duplicates);
         }
         for item in followers.iter().chain([item]) {
             self.flow.remove(item.assignment(), item.bytes);
@@ -118,7 +151,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Tells the handler of duplicates, before they are acknowledged: a crash in between tells it
     /// again, and forgets nobody.
     fn replay(&self, item: &Item, fate: &Fate, followers: &[Arc<Item>]) {
-        if let Fate::Duplicate(settled) = fate {
+        if let Fate::Duplicate { settled, .. } = fate {
             self.shop.replay(item, settled);
         }
         if followers.is_empty() {
@@ -128,6 +161,24 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             for follower in followers {
                 self.shop.replay(follower, &settled);
             }
+        }
+    }
+
+    /// Says once that there is no room for another dead letter, and once that there is again.
+    pub(super) fn tell_room(&mut self) {
+        if !self.without_room.is_empty() {
+            let lanes = &self.lanes;
+            (self.without_room).retain(|lane| lanes.key(*lane).is_some());
+        }
+        let (bound, stand) = (self.config.dead_letters.letters, self.without_room.len());
+        let was = self.health.snapshot().has(Cause::DeadLettersFull);
+        if stand > 0 && !was {
+            error!(target: TARGET, consumer = %self.name, bound, "there is no room for another dead letter: lanes stand still until letters are redriven or discarded (`oneffect dead-letters`), or the bound is raised; nothing is dropped");
+            let detail = format!("{bound} letters are set aside: redrive or discard some");
+            self.health.raise(Cause::DeadLettersFull, detail);
+        } else if stand == 0 && was {
+            info!(target: TARGET, consumer = %self.name, "there is room for dead letters again");
+            self.health.clear(Cause::DeadLettersFull);
         }
     }
 
@@ -151,9 +202,15 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         }
     }
 
-    /// A unit's part in a lane has ended. What is left of a lane that has no future, since its
+    /// A unit's part in a lane has ended, or that of a redrive. What is left of a lane that has no future, since its
     /// assignment or the consumer ends, leaves.
-    fn finish(&mut self, lane: LaneId, settled: usize, company: Company, until: Option<Instant>) {
+    pub(super) fn finish(
+        &mut self,
+        lane: LaneId,
+        settled: usize,
+        company: Company,
+        until: Option<Instant>,
+    ) {
         let left = self.lanes.finish(lane, settled, company, until);
         let how = if self.stop.is_some() {
             LetGo::Release(Duration::ZERO)
@@ -168,14 +225,16 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
     pub(super) fn put_back(&mut self, taken: &Taken<Arc<Item>>, again: Option<Again>) {
         let half = taken.items.len() / 2;
         let (most, pause) = match again {
-            Some(Again::Outage) => (None, Some(Pause::Outage)),
+            // The circuit says when there is another try.
+            Some(Again::Outage | Again::Elsewhere) if self.circuit.is_open() => (None, None),
+            Some(Again::Outage | Again::Elsewhere) => (None, Some(Pause::Outage)),
             // `None`: the unit died. If an event did that, smaller batches find it.
             Some(Again::Contention) | None => (Some(half), Some(Pause::Contention)),
             Some(Again::Busy) if half > 0 => (Some(half), None),
             Some(Again::Busy) => (Some(1), Some(Pause::Busy)),
             Some(Again::Indeterminate) => (None, Some(Pause::Contention)),
             Some(Again::Unexplained) => (Some(half), None),
-            Some(Again::TimedOut(_)) => (None, None),
+            Some(Again::Excused(_) | Again::TimedOut(_)) => (None, None),
         };
         let culprit = match again {
             Some(Again::TimedOut(at)) => Some(at),
@@ -189,7 +248,10 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             };
             from += count;
             let in_a_row = self.lanes.set_back(lane);
-            let until = pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng));
+            let until = match again {
+                Some(Again::Excused(wait)) => Some(later(wait)),
+                _ => pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng)),
+            };
             self.finish(lane, 0, company, until);
         }
         self.stats.update(|stats| stats.put_back += 1);

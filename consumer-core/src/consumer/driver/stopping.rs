@@ -74,6 +74,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             for id in &ending.assignments {
                 self.assignments.remove(id);
                 self.flow.ended(*id);
+                self.shop.guard.ended(*id);
             }
             if running {
                 // A stop begins nothing more, so nothing could take its place.
@@ -109,6 +110,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         info!(target: TARGET, consumer = %self.name, running = self.units.len(), "stopping");
         self.health.raise(Cause::Stopping, "");
         self.source.stop_receiving();
+        self.beat.abort_all();
         self.stop = Some(Stop {
             deadline: later(self.config.drain),
             aborted: 0,
@@ -116,17 +118,21 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         for held in self.assignments.values() {
             held.cancelled.cancel();
         }
+        self.redriving.stop();
         let unbegun = self.lanes.end_all();
         self.let_go(unbegun, LetGo::Release(Duration::ZERO));
     }
 
     pub(super) fn has_stopped(&self) -> bool {
-        self.stop.is_some() && self.units.is_empty()
+        self.stop.is_some() && self.units.is_empty() && self.redriving.is_idle()
     }
 
     /// When the drain deadline has passed: aborts what still runs, and a moment later leaves behind
     /// what could not be aborted.
     pub(super) fn abort_at_deadline(&mut self, now: Instant) {
+        if self.stop.as_ref().is_some_and(|stop| now >= stop.deadline) {
+            self.redriving.abort();
+        }
         let running = self.running.values().map(|taken| taken.items.len()).sum();
         let Some(stop) = self
             .stop
@@ -160,6 +166,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             stats,
             fatal,
             name,
+            shop,
             ..
         } = self;
         let (deadline, aborted) =
@@ -167,7 +174,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         let left = deadline
             .saturating_duration_since(Instant::now())
             .max(CLOSE_GRACE);
-        let closed = source.close(left).await;
+        let (closed, ()) = tokio::join!(source.close(left), shop.flush(left));
         let stats = stats.snapshot();
         info!(target: TARGET, consumer = %name, ?stats, "consumer stopped");
         if let Some(run_error) = fatal {

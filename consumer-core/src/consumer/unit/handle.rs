@@ -61,6 +61,7 @@ impl<S: Store, H: Handler<S>> Work<S> for Each<H> {
                 Judged::Handle { key, prior, event } => (key, prior, event),
                 Judged::Known(fate) => {
                     progress.push(batch, fate);
+                    shop.find_room(unit, batch, at, progress).await?;
                     continue;
                 }
             };
@@ -83,6 +84,7 @@ impl<S: Store, H: Handler<S>> Work<S> for Each<H> {
                 )
                 .await?;
             progress.push(batch, fate);
+            shop.find_room(unit, batch, at, progress).await?;
         }
         Ok(())
     }
@@ -273,6 +275,10 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
                     reason: reason.clone(),
                 };
                 progress.record(at, key, settled);
+                if self.config.set_aside_rejected {
+                    let item = (at, &*batch.items[at]);
+                    progress.set_aside_rejected(item, key, prior.attempts, &reason);
+                }
                 Ok(Fate::Rejected { reason })
             }
             // Nobody's fault, and so not charged. What is away may be another database than ours:
@@ -290,8 +296,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
                 at: Some(at),
                 prior: prior.attempts,
             }),
-            Handled::Failed { .. } | Handled::TimedOut => {
+            handled @ (Handled::Failed { .. } | Handled::TimedOut) => {
                 debug!(target: TARGET, event = %key, "an event failed in company, and runs alone");
+                progress.failure = Some(if let Handled::Failed { error, .. } = handled {
+                    error
+                } else {
+                    self.too_long()
+                });
                 progress.undo(unit, at, took_db, savepoints).await?;
                 // Its claim is given back in the same unit; the rest of the batch goes on.
                 progress.unclaim(at, key);

@@ -8,7 +8,7 @@ use super::Batch;
 use super::handle::Handled;
 use super::run::{Savepoints, Trouble};
 use crate::consumer::item::{Fate, Item};
-use crate::dead_letter::{DeadLetter, DeadLetterKind};
+use crate::dead_letter::{DeadLetter, DeadLetterBounds, DeadLetterKind};
 use crate::event_key::EventKey;
 use crate::staged::Staged;
 use crate::store::{Settled, StoreError, Unit};
@@ -26,7 +26,9 @@ pub(in crate::consumer) struct Progress<R> {
     // What is to be written, each with the event that it is about.
     unclaim: Vec<(usize, EventKey)>,
     outcomes: Vec<(usize, (EventKey, Settled))>,
-    letters: Vec<(usize, DeadLetter)>,
+    pub(super) letters: Vec<(usize, DeadLetter)>,
+    /// How many more letters there may be, once somebody has asked.
+    pub(super) room: Option<u64>,
     forget: Vec<(usize, EventKey)>,
     /// Lanes of the batch in which an event has failed: nothing later of them may run.
     blocked: Vec<bool>,
@@ -35,6 +37,8 @@ pub(in crate::consumer) struct Progress<R> {
     pub(super) undone: bool,
     /// Attempts charged to the event handled last.
     pub(super) prior: u32,
+    /// What the event said that failed last.
+    pub(super) failure: Option<String>,
 }
 
 impl<R: Send + Sync> Progress<R> {
@@ -48,11 +52,13 @@ impl<R: Send + Sync> Progress<R> {
             unclaim: Vec::new(),
             outcomes: Vec::new(),
             letters: Vec::new(),
+            room: None,
             forget: Vec::new(),
             blocked: vec![false; lanes],
             dirty: false,
             undone: false,
             prior: 0,
+            failure: None,
         }
     }
 
@@ -104,7 +110,15 @@ impl<R: Send + Sync> Progress<R> {
             let wait = Duration::ZERO;
             self.withdraw(refused.event, Fate::Failed { wait });
             self.withdraw_behind(batch, refused.event);
+            self.failure = Some(refused.error);
         }
+    }
+
+    /// There is no room for the event's letter: it is as if it had not begun, and neither have the
+    /// later ones of its lane.
+    pub(super) fn no_room(&mut self, batch: &Batch, at: usize) {
+        self.withdraw(at, Fate::NoRoom);
+        self.withdraw_behind(batch, at);
     }
 
     /// What was found out of an event holds no longer; its claim is given back.
@@ -169,8 +183,25 @@ impl<R: Send + Sync> Progress<R> {
     /// remembered. The inbox stays as it is.
     pub(super) fn set_aside_unclaimed(&mut self, at: usize, letter: DeadLetter) {
         self.dirty = true;
-        log_dead_letter(&letter);
         self.letters.push((at, letter));
+    }
+
+    /// Sets aside what was rejected, beside its outcome.
+    pub(super) fn set_aside_rejected(
+        &mut self,
+        (at, item): (usize, &Item),
+        key: &EventKey,
+        attempts: u32,
+        reason: &str,
+    ) {
+        let (key, kind) = (Some(key.clone()), DeadLetterKind::Rejected);
+        let letter = DeadLetter::new(&item.delivery, key, kind, attempts, reason);
+        self.set_aside_unclaimed(at, letter.with_fingerprint(item.fingerprint));
+    }
+
+    /// The event's retry row goes, whatever it says.
+    pub(super) fn forget_for_sure(&mut self, at: usize, key: &EventKey) {
+        self.forget.push((at, key.clone()));
     }
 
     /// A settled event's retry row goes with it; most have none.
@@ -184,6 +215,7 @@ impl<R: Send + Sync> Progress<R> {
     pub(super) async fn write_to<U: Unit<Row = R>>(
         &mut self,
         unit: &mut U,
+        bounds: &DeadLetterBounds,
     ) -> Result<(), StoreError> {
         if !self.unclaim.is_empty() {
             unit.unclaim(&of_all(&mut self.unclaim)).await?;
@@ -192,7 +224,9 @@ impl<R: Send + Sync> Progress<R> {
             unit.record(&of_all(&mut self.outcomes)).await?;
         }
         if !self.letters.is_empty() {
-            unit.set_aside(&of_all(&mut self.letters)).await?;
+            let letters = self.letters.iter().cloned();
+            let letters: Vec<_> = letters.map(|(_, letter)| letter.within(bounds)).collect();
+            unit.set_aside(&letters).await?;
         }
         if !self.forget.is_empty() {
             unit.forget_attempts(&of_all(&mut self.forget)).await?;

@@ -2,11 +2,13 @@
 
 use tracing::{Instrument, debug_span};
 
-use super::progress::Progress;
+use super::progress::{Progress, log_dead_letter};
+use super::untimely::{future, untimed};
 use super::work::{Plan, Work};
-use super::{Batch, Workshop};
+use super::{Batch, Report, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
+use crate::consumer::lag_guard::Lag;
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::decode::decode;
 use crate::event_key::EventKey;
@@ -36,6 +38,8 @@ pub(in crate::consumer) enum Trouble {
     /// A handler overran its time while it had the connection, which is of no use any more; with
     /// the event it was for, if it was for one.
     TimedOut { at: Option<usize>, prior: u32 },
+    /// What is late is a backlog.
+    Lagging(Lag),
     /// The store; with the attempts charged to the last event that was handled.
     Store { error: StoreError, prior: u32 },
 }
@@ -73,6 +77,7 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         &self,
         batch: &Batch,
         plan: &mut Plan<S::Row>,
+        report: &mut Report,
     ) -> Result<Vec<Fate>, Trouble> {
         let span = debug_span!(target: TARGET, PROCESS, { BATCH } = batch.items.len(), savepoints = ?plan.savepoints);
         async {
@@ -98,8 +103,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             };
             let second_run = matches!(ended, Err(Trouble::MustUndo | Trouble::Unwritten(_)));
             self.caution.observe(progress.undone || second_run);
+            report.failure = progress.failure;
             match ended {
-                Ok(()) => Ok(progress.fates),
+                Ok(()) => {
+                    let letters = progress.letters.iter();
+                    letters.for_each(|(_, letter)| log_dead_letter(letter));
+                    Ok(progress.fates)
+                }
                 Err(Trouble::Store { error, .. }) => Err(Trouble::Store {
                     error,
                     prior: progress.prior,
@@ -132,15 +142,49 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         };
         let mut verdicts = verdicts.into_iter();
         let verdicts = (batch.items.iter())
-            .map(|item| item.key.is_ok().then(|| verdicts.next()).flatten())
+            .map(|item| {
+                let claimed = item.key.is_ok() && item.day.is_ok();
+                claimed.then(|| verdicts.next()).flatten()
+            })
             .collect();
         W::run(self, unit, batch, verdicts, plan, progress).await?;
         self.write_staged(unit, batch, plan, progress).await?;
-        progress.write_to(unit).await?;
-        Ok(())
+        progress
+            .write_to(unit, &self.config.dead_letters)
+            .await
+            .map_err(Trouble::from)
     }
 
-    async fn write_staged(
+    /// Looks whether there is room for the letter of an event, if it has one; if not, it is as if
+    /// the event had not begun. Answers whether there was.
+    pub(super) async fn find_room(
+        &self,
+        unit: &mut S::Unit,
+        batch: &Batch,
+        at: usize,
+        progress: &mut Progress<S::Row>,
+    ) -> Result<bool, Trouble> {
+        let letter = progress.letters.last().filter(|&&(of, _)| of == at);
+        let Some(source_key) = letter.map(|(_, letter)| letter.source_key) else {
+            return Ok(true);
+        };
+        let room = match progress.room {
+            Some(room) => room,
+            None => {
+                let limit = self.config.dead_letters.letters;
+                unit.room_for_letters(limit).await?
+            }
+        };
+        progress.room = Some(room.saturating_sub(1));
+        // One that is there already only counts once more.
+        if room > 0 || unit.has_letter(&source_key).await? {
+            return Ok(true);
+        }
+        progress.no_room(batch, at);
+        Ok(false)
+    }
+
+    pub(super) async fn write_staged(
         &self,
         unit: &mut S::Unit,
         batch: &Batch,
@@ -183,6 +227,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
                 return Ok(Judged::Known(Fate::DeadLettered));
             }
         };
+        if let Err(unreadable) = &item.day {
+            return Ok(Judged::Known(if blocked {
+                Fate::NotBegun
+            } else {
+                untimed((at, item), key, unreadable, progress)
+            }));
+        }
         let prior = match verdict {
             Some(Verdict::Fresh(prior)) => prior,
             // The broker counts by position, so behind a failed event of its lane even a duplicate
@@ -190,8 +241,8 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             Some(verdict) if blocked && !matches!(verdict, Verdict::Fresh(_)) => {
                 return Ok(Judged::Known(Fate::NotBegun));
             }
-            Some(Verdict::Duplicate { settled, .. }) => {
-                return Ok(Judged::Known(Fate::Duplicate(settled)));
+            Some(Verdict::Duplicate { settled, age }) => {
+                return Ok(Judged::Known(Fate::Duplicate { settled, age }));
             }
             Some(Verdict::Mismatch {
                 ours,
@@ -203,10 +254,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
                 progress.set_aside_unclaimed(at, letter);
                 return Ok(Judged::Known(Fate::Mismatched));
             }
-            Some(verdict @ (Verdict::TooLate { .. } | Verdict::Future { .. })) => {
-                let letter = untimely(item, key, &verdict);
-                progress.set_aside_unclaimed(at, letter);
-                return Ok(Judged::Known(Fate::DeadLettered));
+            Some(Verdict::TooLate { day, floor }) => {
+                let fate = self.too_late((at, item), key, (day, floor), progress)?;
+                return Ok(Judged::Known(fate));
+            }
+            Some(Verdict::Future { day, last }) => {
+                let fate = future((at, item), key, (day, last), progress);
+                return Ok(Judged::Known(fate));
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts).into()),
         };
@@ -244,23 +298,6 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             }
         }
     }
-}
-
-/// The dead letter of an event whose day is no longer remembered, or cannot be true.
-pub(super) fn untimely(item: &Item, key: &EventKey, verdict: &Verdict) -> DeadLetter {
-    let (kind, error) = match verdict {
-        Verdict::TooLate { day, floor } => (
-            DeadLetterKind::TooLate,
-            format!("its day is {day}, and the inbox remembers nothing before {floor}"),
-        ),
-        Verdict::Future { day, last } => (
-            DeadLetterKind::Future,
-            format!("its day is {day}, and {last} is the last one that is believed"),
-        ),
-        _ => (DeadLetterKind::Poison, format!("{verdict:?}")),
-    };
-    DeadLetter::new(&item.delivery, Some(key.clone()), kind, 0, &error)
-        .with_fingerprint(item.fingerprint)
 }
 
 /// A store that breaks its contract.

@@ -71,6 +71,7 @@ impl<S: Store, H: BatchHandler<S>> Work<S> for Whole<H> {
                 }
             };
             progress.push(batch, fate);
+            shop.find_room(unit, batch, at, progress).await?;
         }
         match &given[..] {
             [] => Ok(()),
@@ -172,6 +173,7 @@ impl<S: Store, H: BatchHandler<S>> Workshop<S, Whole<H>> {
             )
             .await?;
         progress.replace(batch, given.at, fate);
+        self.find_room(unit, batch, given.at, progress).await?;
         Ok(())
     }
 
@@ -222,6 +224,10 @@ impl<S: Store, H: BatchHandler<S>> Workshop<S, Whole<H>> {
                 )
                 .await?;
             progress.replace(batch, given.at, fate);
+            if !self.find_room(unit, batch, given.at, progress).await? {
+                // What follows it in its lane is done already.
+                return Err(Trouble::Without(vec![given.at]));
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use super::messages::{Received, message_id};
 use super::{MemoryQueue, Shared};
 use crate::delivery::{AssignmentId, Delivery, Order, Position};
 use crate::source::{Assignment, Settlement, Source, SourceError, SourceEvent};
+use crate::window::Reach;
 
 /// A source of a [`MemoryQueue`].
 #[derive(Debug)]
@@ -81,6 +82,7 @@ impl MemoryQueueSource {
         let mut delivery =
             Delivery::new(position, self.assignment, received.receipt, message.payload);
         delivery.headers = message.headers;
+        delivery.published_at = message.published_at;
         delivery.receive_count = Some(received.receive_count);
         delivery.order = if self.shared.fifo {
             Order::Group(message.group)
@@ -100,6 +102,11 @@ impl Source for MemoryQueueSource {
 
     async fn open(&mut self) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    /// What nobody outlives comes again no later.
+    async fn horizon(&mut self) -> Vec<Reach> {
+        Vec::new()
     }
 
     async fn next(&mut self) -> Result<SourceEvent, SourceError> {

@@ -6,15 +6,19 @@
     reason = "panicking is how a clause says that it is broken"
 )]
 
+mod days;
 mod duplicate_ages;
 mod fingerprints;
 mod letters;
+mod redrive;
 mod rivals;
 mod units;
 
+pub use days::*;
 pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
+pub use redrive::*;
 pub use rivals::*;
 pub use units::*;
 

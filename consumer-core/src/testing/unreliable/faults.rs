@@ -35,6 +35,8 @@ pub enum Call {
     Begin,
     /// [`Store::charge`](crate::Store::charge).
     Charge,
+    /// [`Store::maintain`](crate::Store::maintain).
+    Maintain,
     /// [`Unit::claim`](crate::Unit::claim).
     Claim,
     /// [`Unit::write`](crate::Unit::write).
@@ -43,6 +45,10 @@ pub enum Call {
     Record,
     /// [`Unit::set_aside`](crate::Unit::set_aside).
     SetAside,
+    /// What a unit asks about letters, or does to them, beside setting them aside.
+    Letters,
+    /// [`DeadLetters::redrive_failed`](crate::DeadLetters::redrive_failed).
+    RedriveFailed,
 }
 
 /// A fault that took place.
