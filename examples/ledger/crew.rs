@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect::{
-    AssignmentId, Consumer, Settlement, Source, SourceError, SourceEvent, Stats, StatsHandle,
+    AssignmentId, Consumer, Reach, Settlement, Source, SourceError, SourceEvent, Stats, StatsHandle,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -204,6 +204,10 @@ struct Mortal<Src> {
 impl<Src: Source> Source for Mortal<Src> {
     fn system(&self) -> &'static str {
         self.source.system()
+    }
+
+    async fn horizon(&mut self) -> Vec<Reach> {
+        self.source.horizon().await
     }
 
     async fn open(&mut self) -> Result<(), SourceError> {

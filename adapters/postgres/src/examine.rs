@@ -17,7 +17,7 @@ const TABLES: &[(&str, &str)] = &[
     ("consumer", "SELECT INSERT"),
     ("inbox", "SELECT INSERT UPDATE DELETE"),
     ("retry", "SELECT INSERT UPDATE DELETE"),
-    ("dead_letter", "SELECT INSERT UPDATE"),
+    ("dead_letter", "SELECT INSERT UPDATE DELETE"),
     ("duplicate_age", "SELECT INSERT UPDATE"),
 ];
 

@@ -228,3 +228,46 @@ async fn the_retention_of_offsets_is_read_from_the_broker() {
     let offsets = finding(&findings, "offsets of a group without members");
     assert_eq!(offsets.level, Level::Problem, "{offsets}");
 }
+
+/// Field case 021: an idle group has lost its offsets, so the whole topic comes again, and the inbox
+/// knows all of it.
+#[tokio::test]
+async fn a_group_that_has_lost_its_offsets_doubles_nothing() {
+    let brokers = brokers!();
+    let topic = Topic::create(&brokers, 1).await;
+    let store = remembering(8);
+    let producer = topic.producer();
+    let publish = |numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            let event = format!(r#"{{"event_id":"{n}"}}"#);
+            topic.send(&producer, 0, None, Some(&event), None);
+        }
+        producer.flush(PATIENCE).unwrap();
+    };
+    let run = async |deliveries: u64| {
+        let handler = handler_fn(|_, _: oneffect_core::Raw| Box::pin(async { done() }));
+        let consumer = Consumer::new("ledger", source(&[&topic]), store.clone(), handler);
+        let stats = consumer.stats();
+        let all = async move {
+            while stats.snapshot().settled() < deliveries {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, consumer.run(all)).await;
+        ended.unwrap().unwrap()
+    };
+
+    publish(0..200);
+    assert_eq!(run(200).await.applied, 200);
+    let client = topic.client();
+    let admin: rdkafka::admin::AdminClient<rdkafka::client::DefaultClientContext> =
+        client.create().unwrap();
+    let options = rdkafka::admin::AdminOptions::new();
+    let deleted = admin.delete_groups(&[&*topic.group], &options).await;
+    deleted.unwrap().remove(0).unwrap();
+    publish(200..201);
+    let again = run(201).await;
+
+    assert_eq!((again.applied, again.duplicates), (1, 200));
+    assert_eq!(store.inbox("ledger").len(), 201);
+}
