@@ -35,6 +35,7 @@ impl Postgres {
                 return findings;
             }
         };
+        findings.push(self.examine_pooling().await);
         findings.push(self.examine_clock().await);
         if !is_migrated {
             return findings;
@@ -72,6 +73,7 @@ impl Postgres {
             transaction,
             "an examination",
             sqlx::query(include_str!("queries/examine.sql"))
+                .bind(self.schema())
                 .persistent(false)
                 .fetch_one(&mut *transaction)
         )
@@ -94,6 +96,22 @@ impl Postgres {
         transaction.rollback().await;
         findings.push(schema_version(version, schema.as_deref()));
         Ok(version == SCHEMA_VERSION)
+    }
+
+    async fn examine_pooling(&self) -> Finding {
+        match self.pooler().await {
+            Ok(report) if report.is_right() => Finding::ok(report.to_string()),
+            Ok(report) => Finding::problem(
+                "connections and statements do not fit together",
+                report.to_string(),
+                "as said there: consumers refuse to start",
+            ),
+            Err(error) => Finding::warning(
+                format!("a pooler cannot be looked for: {}", error_chain(&error)),
+                "one that hands out connections by transaction would go unnoticed",
+                "two more connections are needed for a moment: see max_connections",
+            ),
+        }
     }
 
     async fn examine_clock(&self) -> Finding {
