@@ -23,7 +23,7 @@ const TABLES: &[(&str, &str)] = &[
 
 impl Postgres {
     pub(crate) async fn examine_all(&self) -> Vec<Finding> {
-        let mut findings = vec![self.examine_pooler().await];
+        let mut findings = Vec::new();
         let is_migrated = match self.examine_server(&mut findings).await {
             Ok(is_migrated) => is_migrated,
             Err(error) => {
@@ -55,25 +55,19 @@ impl Postgres {
     }
 
     /// Whether a pooler stands before the server, and whether the store works right behind it.
-    async fn examine_pooler(&self) -> Finding {
-        match self.pooler().await {
-            Ok(report) if report.is_right() => Finding::ok(report.to_string()),
-            Ok(report) => {
-                Finding::problem(report.to_string(), "no consumer starts", report.advice())
-            }
-            Err(error) => Finding::warning(
-                format!(
-                    "whether there is a pooler cannot be told: {}",
-                    error_chain(&error)
-                ),
-                "statements of other clients might run in place of ours",
-                "try again",
-            ),
-        }
+    async fn examine_pooler(&self) -> Result<Finding, StoreError> {
+        let report = self.pooler().await?;
+        Ok(if report.is_right() {
+            Finding::ok(report.to_string())
+        } else {
+            Finding::problem(report.to_string(), "no consumer starts", report.advice())
+        })
     }
 
     /// Tells whether there is a schema to go on with.
     async fn examine_server(&self, findings: &mut Vec<Finding>) -> Result<bool, StoreError> {
+        // First, since nothing else can be asked where there are no transactions.
+        findings.push(self.examine_pooler().await?);
         let mut transaction = self.begin_plain().await?;
         let row = heard!(
             transaction,

@@ -76,14 +76,14 @@ impl fmt::Display for PoolerReport {
                  kept: right, and the fastest"
             }
             (Pooling::Session, Statements::Unnamed) => {
-                "connections are sessions of their own, and statements are prepared each time \
-                 (Statements::Unnamed): right, but each takes a second round trip that only a pooler \
-                 in transaction mode makes necessary; Statements::Named does without"
+                "connections are sessions of their own, and either way of sending statements is right: \
+                 Statements::Unnamed, as here, takes a second round trip for each, and \
+                 Statements::Named does without"
             }
             (Pooling::Transaction, Statements::Unnamed) => {
-                "a pooler hands out connections by transaction, and statements are prepared each time \
-                 (Statements::Unnamed): right; each takes a second round trip, which a direct \
-                 connection or a pooler in session mode would do without"
+                "a pooler hands out connections by transaction: right with Statements::Unnamed, as here, \
+                 which takes a second round trip for each statement; consumers with \
+                 Statements::Named refuse to start"
             }
             (Pooling::Transaction, Statements::Named) => {
                 "a pooler hands out connections by transaction (PgBouncer's pool_mode = transaction), \

@@ -65,18 +65,19 @@ impl Fixture for BehindPooler {
         self.0.store()
     }
 
-    /// Also where a handler has ended the transaction, and with it the search_path. What the pooler
-    /// does keep for a client is its application's name.
+    /// Also where a handler has ended the transaction, and with it the search_path: as one simple query,
+    /// since the next one may be another session's. What the pooler does keep for a client is its
+    /// application's name.
     async fn write_effect(connection: &mut PgConnection, effect: &str) {
-        let schema = sqlx::query_scalar("SELECT current_setting('application_name')");
-        let schema: String = schema
-            .persistent(false)
-            .fetch_one(&mut *connection)
+        let hex: String = effect.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let insert = format!(
+            "DO $$ BEGIN EXECUTE format('INSERT INTO %I.effect (effect) VALUES (decode(%L, ''hex''))', \
+                                        current_setting('application_name'), '{hex}'); END $$"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(insert))
+            .execute(connection)
             .await
             .unwrap();
-        let insert = format!("INSERT INTO {schema}.effect (effect) VALUES ($1)");
-        let insert = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(effect.as_bytes());
-        insert.persistent(false).execute(connection).await.unwrap();
     }
 
     async fn effects(&self) -> Vec<String> {
