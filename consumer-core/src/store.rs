@@ -35,6 +35,14 @@ use crate::handler::one_line;
 ///    ([`Claim::verdict_on`] decides), and leaves the row as it was.
 /// 10. What was recorded comes back with every duplicate as it was: a reply byte for byte, an empty
 ///     one as empty and none as none, a rejection with its reason.
+/// 11. Every repeat of an event has the day of the first, and a claim that has a day need not be
+///     looked for under another; one that has none is looked for under every day that is
+///     remembered. The database's clock decides what today is; a day after tomorrow is a
+///     [`Verdict::Future`], and is not claimed.
+/// 12. The floor only rises, and is recorded before anything is forgotten. A claim of a day below it
+///     is never `Fresh`: it is a [`Verdict::TooLate`], and is not claimed.
+/// 13. ... unless the unit began with [`Late::AsNew`]: then it is claimed as if it had no day.
+/// 14. Where a consumer's days come from is kept with it, and another answer is refused.
 #[async_trait]
 pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.

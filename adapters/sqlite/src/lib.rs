@@ -25,6 +25,7 @@ mod blame;
 mod claim;
 mod commit;
 mod config;
+mod days;
 mod dead_letter;
 mod duplicate_ages;
 mod keys;

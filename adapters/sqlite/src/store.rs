@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Maintained, Store, StoreError,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -113,8 +113,8 @@ impl Store for Sqlite {
     type Row = SqliteRow;
     type Unit = SqliteUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
-        self.open_consumer(consumer).await
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
+        self.open_consumer(consumer, days).await
     }
 
     /// `claim_wait` means nothing here: whoever has begun is the only writer.
@@ -125,6 +125,7 @@ impl Store for Sqlite {
         Ok(SqliteUnit {
             transaction,
             consumer: begin.consumer,
+            late: begin.late,
             tables: Arc::clone(&self.tables),
         })
     }
@@ -141,6 +142,10 @@ impl Store for Sqlite {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         blame(error)
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.maintain_days().await
     }
 
     async fn note_duplicate_ages(

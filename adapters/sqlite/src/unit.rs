@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{
+    Claim, ConsumerId, DeadLetter, EventKey, Late, Settled, StoreError, Unit, Verdict,
+};
 use sqlx::SqliteConnection;
 
 use crate::blame::{is_outage, is_plain_error};
@@ -17,6 +19,7 @@ use crate::transaction::Transaction;
 pub struct SqliteUnit {
     pub(crate) transaction: Transaction,
     pub(crate) consumer: ConsumerId,
+    pub(crate) late: Late,
     /// Which staged tables are written first, in this order.
     pub(crate) tables: Arc<[TypeId]>,
 }

@@ -1,7 +1,9 @@
 //! A store in memory, with the transactions and the waiting of a real one.
 
+mod clock;
 mod connection;
 mod database;
+mod days;
 mod error;
 mod unit;
 
@@ -10,7 +12,7 @@ mod tests;
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use tokio::task::yield_now;
@@ -19,13 +21,14 @@ pub use connection::{MemoryConnection, MemoryRow};
 pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
-use self::database::Database;
-use crate::day::DaysFrom;
+use self::clock::Clock;
+use self::database::{Database, KnownConsumer};
+use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
-use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
+use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
 
 /// A database in memory; clones share it.
 ///
@@ -58,28 +61,45 @@ impl MemoryStore {
         self.database.set_down(down);
     }
 
+    /// Sets the database's clock, which follows tokio's time from there on. A new database's has the
+    /// time of day. It alone decides days, ages and the floor.
+    pub fn set_now(&self, now: SystemTime) {
+        self.database.state().clock = Clock::at(now);
+    }
+
+    /// The time by the database's clock.
+    pub fn now(&self) -> SystemTime {
+        self.database.state().clock.now()
+    }
+
+    /// Sets how many days the inbox remembers, from the next round of maintenance on. Default 8.
+    pub fn set_window_days(&self, days: u32) {
+        self.database.state().memory.set_window(days);
+    }
+
+    /// The first day that is still remembered.
+    pub fn floor(&self) -> Day {
+        self.database.state().memory.floor()
+    }
+
     /// What the inbox says became of an event; `None` when nothing did.
     pub fn outcome(&self, consumer: &str, key: &EventKey) -> Option<Settled> {
         let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
-        let row = state.inbox.get(&(consumer, key.clone()))?;
-        Some(row.settled.clone())
+        Some(state.find(consumer, key)?.settled.clone())
     }
 
     /// The fingerprint that is stored with an event's key.
     pub fn fingerprint(&self, consumer: &str, key: &EventKey) -> Option<Fingerprint16> {
-        let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
-        state.inbox.get(&(consumer, key.clone()))?.fingerprint
+        self.database.state().find(consumer, key)?.fingerprint
     }
 
     /// The whole inbox of a consumer, in the order of the keys.
     pub fn inbox(&self, consumer: &str) -> Vec<(EventKey, Settled)> {
         let state = self.database.state();
-        let consumer = state.consumers.get(consumer);
+        let consumer = state.consumers.get(consumer).map(|known| known.id);
         let rows = state.inbox.iter();
-        rows.filter(|((owner, _), _)| Some(owner) == consumer)
-            .map(|((_, key), row)| (key.clone(), row.settled.clone()))
+        rows.filter(|((owner, ..), _)| Some(*owner) == consumer)
+            .map(|((_, key, _), row)| (key.clone(), row.settled.clone()))
             .collect()
     }
 
@@ -96,7 +116,7 @@ impl MemoryStore {
     /// The retry row of an event.
     pub fn attempts(&self, consumer: &str, key: &EventKey) -> Option<Prior> {
         let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
+        let consumer = state.consumers.get(consumer)?.id;
         Some(state.retries.get(&(consumer, key.clone()))?.prior())
     }
 
@@ -132,18 +152,20 @@ impl Store for MemoryStore {
     type Row = MemoryRow;
     type Unit = MemoryUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        let next = ConsumerId(i32::try_from(state.consumers.len()).unwrap_or(i32::MAX));
-        Ok(*state.consumers.entry(consumer.into()).or_insert(next))
+        let id = ConsumerId(i32::try_from(state.consumers.len()).unwrap_or(i32::MAX));
+        let known = (state.consumers.entry(consumer.into())).or_insert(KnownConsumer { id, days });
+        days.check_against(known.days.as_str(), consumer)?;
+        Ok(known.id)
     }
 
     async fn begin(&self, begin: Begin) -> Result<MemoryUnit, StoreError> {
         yield_now().await;
         let connection = MemoryConnection::begin(Arc::clone(&self.database), begin.consumer)?;
-        Ok(MemoryUnit::new(connection, begin.claim_wait))
+        Ok(MemoryUnit::new(connection, begin))
     }
 
     async fn charge(
@@ -162,6 +184,13 @@ impl Store for MemoryStore {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         error.downcast_ref().map(MemoryError::blame)
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state.maintain())
     }
 
     async fn note_duplicate_ages(

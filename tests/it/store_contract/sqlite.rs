@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
@@ -98,6 +99,23 @@ impl Fixture for OnSqlite {
             .await;
         usize::from(alone.is_err())
     }
+
+    async fn set_clock(&self, now: SystemTime) {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let sql = format!(
+            "BEGIN IMMEDIATE; DROP VIEW oneffect_now;
+             CREATE VIEW oneffect_now AS SELECT {:.3} AS now; COMMIT",
+            now.as_secs_f64()
+        );
+        let set = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        set.execute(&self.pool).await.unwrap();
+    }
+
+    async fn remembered(&self) -> usize {
+        let count = sqlx::query_scalar("SELECT count(*) FROM inbox");
+        let count: i64 = count.fetch_one(&self.pool).await.unwrap();
+        count.try_into().unwrap()
+    }
 }
 
 fn letter(row: &SqliteRow) -> StoredLetter {
@@ -123,3 +141,4 @@ fn letter(row: &SqliteRow) -> StoredLetter {
 }
 
 oneffect_core::store_contract!(OnSqlite);
+oneffect_core::days_contract!(OnSqlite);

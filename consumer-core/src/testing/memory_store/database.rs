@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::clock::Clock;
 use super::connection::MemoryRow;
+use super::days::{Memory, Place};
 use super::error::MemoryError;
-use crate::claim::Claim;
+use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
@@ -26,8 +28,10 @@ pub(super) struct Database {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) consumers: BTreeMap<String, ConsumerId>,
-    pub(super) inbox: BTreeMap<(ConsumerId, EventKey), InboxRow>,
+    pub(super) clock: Clock,
+    pub(super) memory: Memory,
+    pub(super) consumers: BTreeMap<String, KnownConsumer>,
+    pub(super) inbox: BTreeMap<InboxKey, InboxRow>,
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
     pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), (DeadLetter, u32)>,
     pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
@@ -44,6 +48,15 @@ pub(super) struct State {
     waits: BTreeMap<TransactionId, TransactionId>,
 }
 
+/// What is unique.
+pub(super) type InboxKey = (ConsumerId, EventKey, Place);
+
+#[derive(Debug)]
+pub(super) struct KnownConsumer {
+    pub(super) id: ConsumerId,
+    pub(super) days: DaysFrom,
+}
+
 /// What names a transaction, and the run of the database that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TransactionId {
@@ -54,7 +67,7 @@ pub(super) struct TransactionId {
 /// What only one transaction can insert at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lock {
-    Key(ConsumerId, EventKey),
+    Key(InboxKey),
     Row(MemoryRow),
 }
 
@@ -75,9 +88,9 @@ impl From<MemoryError> for NotLocked {
 /// What a transaction writes when it commits.
 #[derive(Clone, Debug)]
 pub(super) enum Write {
-    Claim(Claim),
-    Unclaim(EventKey),
-    Outcome(EventKey, Settled),
+    Claim(EventKey, Place, Option<Fingerprint16>),
+    Unclaim(EventKey, Place),
+    Outcome(EventKey, Place, Settled),
     Row(MemoryRow),
     Letter(Box<DeadLetter>),
     Forget(EventKey),
@@ -88,7 +101,7 @@ pub(super) enum Write {
 pub(super) struct InboxRow {
     pub(super) settled: Settled,
     pub(super) fingerprint: Option<Fingerprint16>,
-    pub(super) recorded_at: Instant,
+    pub(super) recorded_at: SystemTime,
 }
 
 #[derive(Debug)]
@@ -239,22 +252,19 @@ impl State {
 
     pub(super) fn apply(&mut self, consumer: ConsumerId, write: Write) {
         match write {
-            Write::Claim(Claim {
-                key, fingerprint, ..
-            }) => {
-                let settled = Settled::Done { reply: None };
+            Write::Claim(key, place, fingerprint) => {
                 let row = InboxRow {
-                    settled,
+                    settled: Settled::Done { reply: None },
                     fingerprint,
-                    recorded_at: Instant::now(),
+                    recorded_at: self.clock.now(),
                 };
-                self.inbox.insert((consumer, key), row);
+                self.inbox.insert((consumer, key, place), row);
             }
-            Write::Unclaim(key) => {
-                self.inbox.remove(&(consumer, key));
+            Write::Unclaim(key, place) => {
+                self.inbox.remove(&(consumer, key, place));
             }
-            Write::Outcome(key, settled) => {
-                if let Some(row) = self.inbox.get_mut(&(consumer, key)) {
+            Write::Outcome(key, place, settled) => {
+                if let Some(row) = self.inbox.get_mut(&(consumer, key, place)) {
                     row.settled = settled;
                 }
             }

@@ -5,31 +5,42 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::connection::{MemoryConnection, MemoryRow};
-use super::database::{InboxRow, Lock, NotLocked, Retry, Write};
+use super::database::{Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
-use crate::store::{Settled, StoreError, Unit, Verdict};
+use crate::store::{Begin, Late, Settled, StoreError, Unit, Verdict};
 
 /// A transaction of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug)]
 pub struct MemoryUnit {
     connection: MemoryConnection,
     claim_wait: Duration,
+    late: Late,
 }
 
 impl MemoryUnit {
-    pub(super) fn new(connection: MemoryConnection, claim_wait: Duration) -> Self {
+    pub(super) fn new(connection: MemoryConnection, begin: Begin) -> Self {
         Self {
             connection,
-            claim_wait,
+            claim_wait: begin.claim_wait,
+            late: begin.late,
         }
     }
 
     async fn claim_one(&mut self, claim: &Claim) -> Result<Verdict, StoreError> {
-        let key = &claim.key;
         let connection = &mut self.connection;
-        let lock = Lock::Key(connection.consumer(), key.clone());
+        let consumer = connection.consumer();
+        let place = {
+            let state = connection.database.state();
+            state.memory.place(claim, self.late, state.clock.today())
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(untimely) => return Ok(untimely),
+        };
+        let row = (consumer, claim.key.clone(), place);
+        let lock = Lock::Key(row.clone());
         let locked =
             connection
                 .database
@@ -39,26 +50,21 @@ impl MemoryUnit {
             Err(NotLocked::TimedOut) => return Err(StoreError::Busy),
             Err(NotLocked::Failed(error)) => return Err(error.into()),
         }
-        let row = (connection.consumer(), key.clone());
-        let (inbox_row, prior) = {
+        let (settled, prior) = {
             let state = connection.database.state();
-            let prior = state
-                .retries
-                .get(&row)
-                .map(Retry::prior)
-                .unwrap_or_default();
-            (state.inbox.get(&row).cloned(), prior)
+            let prior = state.retries.get(&(consumer, claim.key.clone()));
+            let settled = state.inbox.get(&row).map(|row| {
+                let age = state.clock.since(row.recorded_at);
+                claim.verdict_on(row.settled.clone(), row.fingerprint, age)
+            });
+            (settled, prior.map(Retry::prior).unwrap_or_default())
         };
-        if let Some(InboxRow {
-            settled,
-            fingerprint,
-            recorded_at,
-        }) = inbox_row
-        {
+        if let Some(verdict) = settled {
             connection.database.unlock(connection.transaction, &lock);
-            return Ok(claim.verdict_on(settled, fingerprint, recorded_at.elapsed()));
+            return Ok(verdict);
         }
-        connection.write([Write::Claim(claim.clone())]);
+        let claimed = Write::Claim(claim.key.clone(), place, claim.fingerprint);
+        connection.write([claimed]);
         Ok(Verdict::Fresh(prior))
     }
 }
@@ -110,21 +116,19 @@ impl Unit for MemoryUnit {
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
         for key in keys {
-            self.connection.expect_claimed(key);
+            let place = self.connection.place_of(key);
+            self.connection.write([Write::Unclaim(key.clone(), place)]);
         }
-        self.connection
-            .write(keys.iter().cloned().map(Write::Unclaim));
         Ok(())
     }
 
     async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
-        for (key, _) in outcomes {
-            self.connection.expect_claimed(key);
+        for (key, settled) in outcomes {
+            let place = self.connection.place_of(key);
+            let outcome = Write::Outcome(key.clone(), place, settled.clone());
+            self.connection.write([outcome]);
         }
-        let outcomes = outcomes.iter().cloned();
-        self.connection
-            .write(outcomes.map(|(key, settled)| Write::Outcome(key, settled)));
         Ok(())
     }
 

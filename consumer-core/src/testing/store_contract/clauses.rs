@@ -6,12 +6,14 @@
     reason = "panicking is how a clause says that it is broken"
 )]
 
+mod days;
 mod duplicate_ages;
 mod fingerprints;
 mod letters;
 mod rivals;
 mod units;
 
+pub use days::*;
 pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
