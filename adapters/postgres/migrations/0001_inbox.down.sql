@@ -2,6 +2,7 @@ DROP VIEW inbox_readable;
 DROP FUNCTION event_id_bytes(text);
 DROP FUNCTION event_id_text(bytea);
 DROP FUNCTION utf8_text(bytea);
+DROP TABLE inbox_period;
 DROP TABLE inbox_floor;
 DROP TABLE inbox_open;
 DROP TABLE inbox;

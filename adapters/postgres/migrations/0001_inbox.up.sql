@@ -8,7 +8,7 @@ RETURN now();
 CREATE TABLE consumer (
     id         int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text        COLLATE "C" NOT NULL UNIQUE,
-    days_from  text        NOT NULL, -- 'id' or 'producer': where the days of its events come from
+    days       text        NOT NULL, -- 'id' or 'producer': where the days of its events come from
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
@@ -33,18 +33,27 @@ CREATE TABLE inbox (
 CREATE TABLE inbox_open (LIKE inbox INCLUDING ALL) PARTITION BY LIST (day);
 
 -- One row: what is remembered. A unit of work holds a ROW SHARE lock on this table to its end; whoever
--- changes a floor or the open period does so under an EXCLUSIVE one, so no unit outlasts a change.
+-- changes a floor or the open period does so under an EXCLUSIVE one, so that no unit outlasts a change.
 CREATE TABLE inbox_floor (
     floor       date    NOT NULL, -- the first day that is remembered; only rises
     open_floor  date    NOT NULL, -- the first period that is remembered; only rises
     open_period date    NOT NULL, -- the one that is open; only moves on
     audited     date    NOT NULL, -- the last day whose keys were compared with those of the next
     window_days int     NOT NULL CHECK (window_days BETWEEN 1 AND 3650),
-    only_row    boolean NOT NULL DEFAULT true CHECK (only_row) UNIQUE
+    one         int     NOT NULL PRIMARY KEY CHECK (one = 1)
 );
-INSERT INTO inbox_floor (floor, open_floor, open_period, audited, window_days)
-SELECT today - 8, today, today, today - 1, 8
+
+-- The periods that are remembered, by the days on which they were opened. One is forgotten when its
+-- successor has been open for a window.
+CREATE TABLE inbox_period (
+    day       date        NOT NULL PRIMARY KEY,
+    opened_at timestamptz NOT NULL
+);
+
+INSERT INTO inbox_floor (floor, open_floor, open_period, audited, window_days, one)
+SELECT today - 8, today, today, today - 9, 8, 1
 FROM (SELECT (oneffect_now() AT TIME ZONE 'UTC')::date) AS clock (today);
+INSERT INTO inbox_period (day, opened_at) SELECT open_period, oneffect_now() FROM inbox_floor;
 
 -- The bodies of these functions are bound now, so they work whatever the caller's search_path.
 

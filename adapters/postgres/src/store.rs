@@ -13,8 +13,9 @@ use oneffect_core::{
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 
-use crate::blame::{blame, is_outage};
+use crate::blame::{blame, is_outage, misplaced};
 use crate::config::{PostgresConfig, Statements};
+use crate::filed::FiledKeys;
 use crate::staged::{PostgresRow, StagedRow};
 use crate::transaction::Transaction;
 use crate::unit::PostgresUnit;
@@ -125,6 +126,10 @@ impl Postgres {
         self.config.schema.as_deref()
     }
 
+    pub(crate) fn first_window_days(&self) -> u32 {
+        self.config.window_days
+    }
+
     pub(crate) fn named(&self) -> bool {
         self.config.statements == Statements::Named
     }
@@ -135,7 +140,7 @@ impl Postgres {
         let config = PostgresConfig::clone(&self.config);
         config
             .isolation(crate::Isolation::ReadCommitted)
-            .begin(Duration::from_secs(10))
+            .begin_short(Duration::from_secs(10))
     }
 }
 
@@ -145,18 +150,22 @@ impl Store for Postgres {
     type Row = PostgresRow;
     type Unit = PostgresUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
-        self.open_consumer(consumer).await
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
+        self.open_consumer(consumer, days).await
     }
 
     async fn begin(&self, begin: Begin) -> Result<PostgresUnit, StoreError> {
         let sql = self.config.begin(begin.claim_wait);
         let transaction = Transaction::begin(&self.pool, &sql)
             .await
-            .map_err(StoreError::rolled_back)?;
+            .map_err(misplaced)?;
         Ok(PostgresUnit {
             transaction,
             consumer: begin.consumer,
+            begin,
+            begin_sql: sql,
+            begin_partitions: self.begin_plain(),
+            filed: FiledKeys::default(),
             transaction_id: None,
             after_claim: self
                 .lock_timeout

@@ -40,13 +40,29 @@ impl Transaction {
                 ended: false,
                 condemned: false,
             };
-            let begin = AssertSqlSafe(begin.to_owned()).into_sql_str();
-            match PgTransactionManager::begin(&mut transaction.connection, Some(begin)).await {
+            match transaction.begin_here(begin).await {
                 Ok(()) => return Ok(transaction),
                 Err(error) if others > 0 && is_disconnect(&error) => others -= 1,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Rolls back, and begins another on the same connection.
+    pub(crate) async fn begin_again(&mut self, begin: &str) -> Result<(), sqlx::Error> {
+        PgTransactionManager::rollback(&mut self.connection).await?;
+        self.begin_here(begin).await
+    }
+
+    /// Commits, and begins another on the same connection.
+    pub(crate) async fn commit_and_begin(&mut self, begin: &str) -> Result<(), sqlx::Error> {
+        PgTransactionManager::commit(&mut self.connection).await?;
+        self.begin_here(begin).await
+    }
+
+    async fn begin_here(&mut self, begin: &str) -> Result<(), sqlx::Error> {
+        let begin = AssertSqlSafe(begin.to_owned()).into_sql_str();
+        PgTransactionManager::begin(&mut self.connection, Some(begin)).await
     }
 
     /// Commits, for transactions that no handler has touched: see [`crate::commit`] for the others.

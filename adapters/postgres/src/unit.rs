@@ -5,11 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{
+    Begin, Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict,
+};
 use sqlx::PgConnection;
 
 use crate::blame::{code, is_outage};
 use crate::commit::commit;
+use crate::filed::FiledKeys;
 use crate::staged::PostgresRow;
 use crate::transaction::Transaction;
 
@@ -17,6 +20,13 @@ use crate::transaction::Transaction;
 pub struct PostgresUnit {
     pub(crate) transaction: Transaction,
     pub(crate) consumer: ConsumerId,
+    /// What it began with, should it have to begin again.
+    pub(crate) begin: Begin,
+    pub(crate) begin_sql: String,
+    /// What begins the transaction that creates missing partitions.
+    pub(crate) begin_partitions: String,
+    /// Where the keys of the claims are.
+    pub(crate) filed: FiledKeys,
     /// The id that the server gave to the transaction when it first wrote something.
     pub(crate) transaction_id: Option<String>,
     /// The `lock_timeout` that handlers run with, which is not the claim's.

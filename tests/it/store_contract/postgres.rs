@@ -1,6 +1,7 @@
 //! PostgreSQL, a schema for each test.
 
 use std::error::Error;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
@@ -119,6 +120,23 @@ impl Fixture for OnPostgres {
             .try_into()
             .unwrap()
     }
+
+    async fn set_clock(&self, now: SystemTime) {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION oneffect_now() RETURNS timestamptz
+                 LANGUAGE sql STABLE PARALLEL SAFE RETURN to_timestamp({:.3})",
+            now.as_secs_f64()
+        );
+        let set = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        set.execute(&self.pool).await.unwrap();
+    }
+
+    async fn remembered(&self) -> usize {
+        let sql = "SELECT (SELECT count(*) FROM inbox) + (SELECT count(*) FROM inbox_open)";
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap();
+        count.try_into().unwrap()
+    }
 }
 
 fn letter(row: &PgRow) -> StoredLetter {
@@ -145,4 +163,5 @@ fn letter(row: &PgRow) -> StoredLetter {
 
 mod read_committed {
     oneffect_core::store_contract!(super::OnPostgres);
+    oneffect_core::days_contract!(super::OnPostgres);
 }
