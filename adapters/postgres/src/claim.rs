@@ -277,7 +277,7 @@ fn unreadable(error: sqlx::Error) -> Failed {
     Failed::Otherwise(StoreError::rolled_back(error))
 }
 
-fn is_lock_timeout(error: &sqlx::Error) -> bool {
+pub(crate) fn is_lock_timeout(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|error| code(error) == "55P03")

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Maintained, Store, StoreError,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
@@ -137,10 +137,14 @@ impl Postgres {
     /// What begins a transaction that is no unit of work. Such ones are short, and wait for nobody
     /// who holds a key.
     pub(crate) fn begin_plain(&self) -> String {
+        self.begin_with_lock_wait(Duration::from_secs(10))
+    }
+
+    pub(crate) fn begin_with_lock_wait(&self, lock_wait: Duration) -> String {
         let config = PostgresConfig::clone(&self.config);
         config
             .isolation(crate::Isolation::ReadCommitted)
-            .begin_short(Duration::from_secs(10))
+            .begin_short(lock_wait)
     }
 }
 
@@ -200,6 +204,10 @@ impl Store for Postgres {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.read_duplicate_ages(consumer).await
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.maintain_days().await
     }
 
     /// A unit that had to wait for a connection would look like an outage.

@@ -7,7 +7,7 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 
-use crate::blame::is_disconnect;
+use crate::blame::{is_disconnect, is_outage};
 
 /// An open transaction.
 ///
@@ -117,5 +117,36 @@ impl Deref for Transaction {
 impl DerefMut for Transaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.connection
+    }
+}
+
+/// A pooled connection for one simple query that is a transaction of its own.
+pub(crate) struct Alone {
+    connection: PoolConnection<sqlx::Postgres>,
+    answered: bool,
+}
+
+impl Alone {
+    /// Sends several statements as one simple query, which the server runs as one transaction: an error
+    /// undoes all of it, and nothing has to be sent to end it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection; the server may finish what it has read.
+    pub(crate) async fn run(pool: &PgPool, sql: &'static str) -> Result<(), sqlx::Error> {
+        let mut alone = Self {
+            connection: pool.acquire().await?,
+            answered: false,
+        };
+        let answer = sqlx::raw_sql(sql).execute(&mut *alone.connection).await;
+        alone.answered = !answer.as_ref().is_err_and(is_outage);
+        answer.map(|_| ())
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.connection.close_on_drop();
+        }
     }
 }

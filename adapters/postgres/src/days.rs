@@ -1,0 +1,204 @@
+//! The window, the floor, the open period, and what is below: one round of maintenance.
+
+use std::time::Duration;
+
+use oneffect_core::{Day, Maintained, StoreError};
+use sqlx::Row;
+use tokio::time::sleep;
+
+use crate::blame::{code, misplaced};
+use crate::claim::is_lock_timeout;
+use crate::config::check_window;
+use crate::partitions::create_missing;
+use crate::store::Postgres;
+use crate::transaction::{Alone, Transaction};
+
+/// How often a round tries to move the floor while units run. Each try holds new units back for 50 ms at
+/// most, and a try succeeds when all that run end within that time.
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(150);
+
+/// How many days are compared in a round at most.
+const AUDITS: u32 = 10;
+
+impl Postgres {
+    /// How many days before today the inbox remembers. It belongs to the schema, and is the same for all
+    /// of its consumers.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn window_days(&self) -> Result<u32, StoreError> {
+        Ok(self.read_due().await?.window_days)
+    }
+
+    /// Sets how many days before today the inbox remembers, for all consumers of the schema. With fewer,
+    /// the next rounds of maintenance forget what is older; what more bring takes as long to be there as
+    /// they are, since nothing that is forgotten comes back.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] for none, and for more than ten years.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the one or the other.
+    pub async fn set_window_days(&self, days: u32) -> Result<(), StoreError> {
+        check_window(days)?;
+        let mut transaction = self.begin_step().await?;
+        sqlx::query("UPDATE inbox_floor SET window_days = $1")
+            .bind(i32::try_from(days).unwrap_or(i32::MAX))
+            .persistent(false)
+            .execute(&mut *transaction)
+            .await
+            .map_err(misplaced)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)
+    }
+
+    /// One round. Partitions come first, since claims would have to create what is missing; the floor is
+    /// committed before anything is dropped; what may take long comes last.
+    pub(crate) async fn maintain_days(&self) -> Result<Maintained, StoreError> {
+        let mut maintained = Maintained::default();
+        maintained.created = self.create_partitions().await?;
+        maintained.postponed = !self.move_floor().await?;
+        let due = self.read_due().await?;
+        maintained.floor = Some(due.floor);
+        maintained.window_days = Some(due.window_days);
+        self.drop_forgotten(&mut maintained).await?;
+        maintained.doubled = self.audit().await?;
+        Ok(maintained)
+    }
+
+    /// A transaction of maintenance.
+    pub(crate) async fn begin_step(&self) -> Result<Transaction, StoreError> {
+        let begun = Transaction::begin(self.pool(), &self.begin_plain()).await;
+        begun.map_err(StoreError::rolled_back)
+    }
+
+    async fn create_partitions(&self) -> Result<u64, StoreError> {
+        let mut transaction = self.begin_step().await?;
+        let created = create_missing(&mut transaction, &[]).await;
+        let created = created.map_err(misplaced)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)?;
+        Ok(created)
+    }
+
+    /// Whether the floor and the open period are where they have to be.
+    async fn move_floor(&self) -> Result<bool, StoreError> {
+        for last in (0..TRIES).map(|n| n + 1 == TRIES) {
+            let due = self.read_due().await?;
+            if !due.must_move {
+                return Ok(true);
+            }
+            let moved = Alone::run(self.pool(), include_str!("queries/move_floor.sql")).await;
+            match moved {
+                Ok(()) => return Ok(true),
+                Err(error) if is_lock_timeout(&error) => {
+                    if last && due.days_overdue > 1 {
+                        tracing::warn!(
+                            days_overdue = due.days_overdue,
+                            "the floor of the inbox cannot be raised: some unit of work always runs, and \
+                             what should be forgotten is kept"
+                        );
+                    }
+                }
+                Err(error) => return Err(misplaced(error)),
+            }
+            if !last {
+                sleep(BETWEEN_TRIES).await;
+            }
+        }
+        Ok(false)
+    }
+
+    async fn read_due(&self) -> Result<Due, StoreError> {
+        let mut transaction = self.begin_step().await?;
+        let row = sqlx::query(include_str!("queries/due.sql"))
+            .persistent(false)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(misplaced)?;
+        transaction.rollback().await;
+        let due = || -> sqlx::Result<Due> {
+            let window_days: i32 = row.try_get("window_days")?;
+            Ok(Due {
+                floor: Day::from_number(row.try_get("floor")?),
+                window_days: window_days.try_into().unwrap_or_default(),
+                must_move: row.try_get("must_move")?,
+                days_overdue: row.try_get("days_overdue")?,
+            })
+        };
+        due().map_err(StoreError::rolled_back)
+    }
+
+    /// Looks for keys under two days, one pair of days after the other. What is found is told once.
+    async fn audit(&self) -> Result<u64, StoreError> {
+        let mut doubled = 0;
+        for _ in 0..AUDITS {
+            let mut transaction = self.begin_step().await?;
+            let day: Option<i32> = sqlx::query_scalar(include_str!("queries/next_audit.sql"))
+                .persistent(false)
+                .fetch_optional(&mut *transaction)
+                .await
+                .map_err(misplaced)?;
+            let Some(day) = day else {
+                transaction.rollback().await;
+                break;
+            };
+            // It reads two days whole.
+            sqlx::raw_sql("SET LOCAL statement_timeout = '10min'")
+                .execute(&mut *transaction)
+                .await
+                .map_err(StoreError::rolled_back)?;
+            let (found, examples): (i64, Option<Vec<String>>) =
+                sqlx::query_as(include_str!("queries/audit.sql"))
+                    .bind(day)
+                    .persistent(false)
+                    .fetch_one(&mut *transaction)
+                    .await
+                    .map_err(misplaced)?;
+            // Last, since whoever moves the floor waits for this row while it holds everybody back.
+            let noted = sqlx::query(include_str!("queries/audited.sql"))
+                .bind(day)
+                .persistent(false)
+                .execute(&mut *transaction)
+                .await
+                .map_err(misplaced)?;
+            transaction
+                .commit()
+                .await
+                .map_err(StoreError::indeterminate)?;
+            if found > 0 && noted.rows_affected() > 0 {
+                doubled += found.unsigned_abs();
+                tracing::error!(
+                    keys = found,
+                    day = %Day::from_number(day),
+                    examples = ?examples.unwrap_or_default(),
+                    "event keys stand under two days: the producer does not repeat the time of an event, \
+                     whose effect may have happened twice; take `producer_repeats_time` back"
+                );
+            }
+        }
+        Ok(doubled)
+    }
+}
+
+struct Due {
+    floor: Day,
+    window_days: u32,
+    must_move: bool,
+    days_overdue: i32,
+}
+
+/// Whether a rival is at it, or has done it already.
+pub(crate) fn is_rivals_doing(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().map(code).unwrap_or_default();
+    // Not in the prerequisite state: another detaches. In use. Not there any more. A lock that is held.
+    matches!(&*code, "55000" | "55006" | "42P01" | "55P03" | "40P01")
+}
