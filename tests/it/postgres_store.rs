@@ -2,6 +2,7 @@
 
 mod commits;
 mod connections;
+mod days;
 mod plans;
 mod proxy;
 mod schema;

@@ -8,7 +8,7 @@ RETURN now();
 CREATE TABLE consumer (
     id         int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text        COLLATE "C" NOT NULL UNIQUE,
-    days       text        NOT NULL, -- 'id' or 'producer': where the days of its events come from
+    days_from  text        NOT NULL, -- 'id' or 'producer': where the days of its events come from
     created_at timestamptz NOT NULL DEFAULT now()
 );
 

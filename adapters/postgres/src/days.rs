@@ -68,7 +68,7 @@ impl Postgres {
         maintained.floor = Some(due.floor);
         maintained.window_days = Some(due.window_days);
         self.drop_forgotten(&mut maintained).await?;
-        maintained.doubled = self.audit().await?;
+        self.audit(&mut maintained).await?;
         Ok(maintained)
     }
 
@@ -138,8 +138,7 @@ impl Postgres {
     }
 
     /// Looks for keys under two days, one pair of days after the other. What is found is told once.
-    async fn audit(&self) -> Result<u64, StoreError> {
-        let mut doubled = 0;
+    async fn audit(&self, maintained: &mut Maintained) -> Result<(), StoreError> {
         for _ in 0..AUDITS {
             let mut transaction = self.begin_step().await?;
             let day: Option<i32> = sqlx::query_scalar(include_str!("queries/next_audit.sql"))
@@ -149,7 +148,7 @@ impl Postgres {
                 .map_err(misplaced)?;
             let Some(day) = day else {
                 transaction.rollback().await;
-                break;
+                return Ok(());
             };
             // It reads two days whole.
             sqlx::raw_sql("SET LOCAL statement_timeout = '10min'")
@@ -175,7 +174,7 @@ impl Postgres {
                 .await
                 .map_err(StoreError::indeterminate)?;
             if found > 0 && noted.rows_affected() > 0 {
-                doubled += found.unsigned_abs();
+                maintained.doubled += found.unsigned_abs();
                 tracing::error!(
                     keys = found,
                     day = %Day::from_number(day),
@@ -185,7 +184,8 @@ impl Postgres {
                 );
             }
         }
-        Ok(doubled)
+        maintained.postponed = true;
+        Ok(())
     }
 }
 

@@ -10,17 +10,22 @@ use oneffect_postgres::{Postgres, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgConnection, PgPool, Row};
 
-use crate::support::{service, unique};
+use crate::support::{optional_service, service, unique};
+
+/// The server that all tests of PostgreSQL run on.
+pub(crate) type OnPostgres = OnServer<0>;
+/// PostgreSQL 18, where there is one: what has to do with partitions runs on both.
+pub(crate) type OnPostgres18 = OnServer<18>;
 
 /// A migrated schema of its own, with a table of effects, and a pool that is not the store's.
-pub(crate) struct OnPostgres {
+pub(crate) struct OnServer<const SERVER: u8> {
     pub(crate) url: String,
     pub(crate) schema: String,
     pub(crate) store: Postgres,
     pub(crate) pool: PgPool,
 }
 
-impl OnPostgres {
+impl<const SERVER: u8> OnServer<SERVER> {
     pub(crate) async fn fresh_with(config: PostgresConfig) -> Option<Self> {
         let this = Self::unmigrated(config).await?;
         this.store.migrate().await.unwrap();
@@ -30,7 +35,11 @@ impl OnPostgres {
     }
 
     pub(crate) async fn unmigrated(config: PostgresConfig) -> Option<Self> {
-        let url = service("DATABASE_URL")?;
+        let url = if SERVER == 18 {
+            optional_service("DATABASE_URL_18")?
+        } else {
+            service("DATABASE_URL")?
+        };
         let schema = unique("store");
         let options: PgConnectOptions = url.parse().unwrap();
         let pool = PgPoolOptions::new()
@@ -65,7 +74,7 @@ impl OnPostgres {
     }
 }
 
-impl Fixture for OnPostgres {
+impl<const SERVER: u8> Fixture for OnServer<SERVER> {
     type Store = Postgres;
     const CONCURRENT_UNITS: bool = true;
     const ABORTS_ON_ERROR: bool = true;
@@ -164,4 +173,9 @@ fn letter(row: &PgRow) -> StoredLetter {
 mod read_committed {
     oneffect_core::store_contract!(super::OnPostgres);
     oneffect_core::days_contract!(super::OnPostgres);
+}
+
+mod on_18 {
+    oneffect_core::store_contract!(super::OnPostgres18);
+    oneffect_core::days_contract!(super::OnPostgres18);
 }

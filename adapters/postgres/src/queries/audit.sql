@@ -6,4 +6,4 @@ JOIN inbox AS other USING (event_id, tenant, consumer)
 JOIN consumer ON consumer.id = one.consumer
 WHERE one.day = date '1970-01-01' + $1::int
   AND other.day = date '1970-01-01' + ($1::int + 1)
-  AND consumer.days = 'producer'
+  AND consumer.days_from = 'producer'
