@@ -1,10 +1,13 @@
 //! The runtime: from a source to the handler's effect, and back to the broker.
 
+mod circuit;
 mod config;
 mod driver;
 mod item;
 mod opening;
+mod redrive;
 mod run_error;
+mod short_window;
 mod unit;
 
 use std::fmt;
@@ -12,17 +15,21 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use config::ConsumerConfig;
+pub use redrive::{Redrive, RedriveReport};
 pub use run_error::RunError;
 
+use crate::dead_letter::DeadLetterBounds;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
 use crate::identify::{IdFrom, TenantFrom};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
+use crate::window::ReplayHorizon;
 
 /// A consumer: handles every event of a source once, as far as its database can tell.
 ///
@@ -121,6 +128,13 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// What is handled in order; see [`Lanes`].
+    #[must_use]
+    pub fn lanes(mut self, lanes: Lanes) -> Self {
+        self.config.lanes = lanes;
+        self
+    }
+
     /// The largest batch; see [`ConsumerConfig::batch`].
     #[must_use]
     pub fn batch(mut self, limit: Limit) -> Self {
@@ -142,6 +156,14 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// How long failures excuse their events while nothing at all succeeds; see
+    /// [`ConsumerConfig::outage_patience`].
+    #[must_use]
+    pub fn outage_patience(mut self, patience: Duration) -> Self {
+        self.config.outage_patience = patience;
+        self
+    }
+
     /// How long one handler may take; see [`ConsumerConfig::handler_timeout`].
     #[must_use]
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
@@ -149,10 +171,54 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// How much of what cannot be handled is kept; see [`DeadLetterBounds`].
+    #[must_use]
+    pub fn dead_letters(mut self, bounds: DeadLetterBounds) -> Self {
+        self.config.dead_letters = bounds;
+        self
+    }
+
+    /// Sets aside the events that the handler rejects; see
+    /// [`ConsumerConfig::set_aside_rejected`].
+    #[must_use]
+    pub fn set_aside_rejected(mut self) -> Self {
+        self.config.set_aside_rejected = true;
+        self
+    }
+
+    /// How often a dead letter is redriven in vain; see [`ConsumerConfig::redrive_attempts`].
+    #[must_use]
+    pub fn redrive_attempts(mut self, attempts: u32) -> Self {
+        self.config.redrive_attempts = attempts;
+        self
+    }
+
     /// How long a stop may take; see [`ConsumerConfig::drain`].
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.config.drain = deadline;
+        self
+    }
+
+    /// Says that somebody outside of the broker may publish an event again, up to so long after its
+    /// first publication: a webhook sender with retries, an outbox with a backlog, an operator with
+    /// an archive. The window has to cover that, and the broker's own retention on top.
+    ///
+    /// The name of one of the source's own ways (`topic transfers`) speaks for that way instead: a
+    /// compacted topic keeps its records for ever, and only people know how far back they will ever
+    /// be read again.
+    #[must_use]
+    pub fn replay_horizon(mut self, name: impl Into<String>, after: Duration) -> Self {
+        let horizon = ReplayHorizon::new(name, after);
+        self.config.replay_horizons.push(horizon);
+        self
+    }
+
+    /// Starts although duplicates may come after their events are forgotten, and would take effect
+    /// again (or, with a day of their own, be dead letters). The reason is logged at every start.
+    #[must_use]
+    pub fn accept_short_window(mut self, reason: impl Into<Box<str>>) -> Self {
+        self.config.accept_short_window = Some(reason.into());
         self
     }
 
@@ -184,7 +250,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// # Cancel safety
     /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
     /// the broker delivers again. Prefer `shutdown`.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
         // However this ends: what no longer runs is not ready.
         let _ended = Ended(self.health.clone());
         self.config.validate().map_err(RunError::Config)?;
@@ -194,6 +260,11 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
             () = &mut shutdown => return Ok(self.stats.snapshot()),
             consumer = opening::open(&self.store, &self.name, &self.health) => consumer.map_err(RunError::Store)?,
         };
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(self.stats.snapshot()),
+            checked = short_window::check(&self.name, &self.store, &mut self.source, &self.config) => checked?,
+        }
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);

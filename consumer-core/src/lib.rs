@@ -12,9 +12,11 @@ mod day;
 mod dead_letter;
 mod decode;
 mod delivery;
+pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
+mod finding;
 mod fingerprint;
 mod flow;
 mod handler;
@@ -24,27 +26,32 @@ mod identify;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod letters;
+mod pace;
 mod reply;
 mod retry;
 mod shutdown;
 mod source;
+mod span;
 mod stats;
 mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod watermark;
+mod window;
 
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, RunError};
+pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
-pub use dead_letter::{DeadLetter, DeadLetterKind};
+pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};
 pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
 pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use finding::{Finding, Level};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
 pub use handler::{
@@ -53,12 +60,22 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom};
+pub use lanes::Lanes;
+pub use letters::{
+    DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
+    RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
+};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;
 pub use source::{Assignment, Revocation, Settle, Settlement, Source, SourceError, SourceEvent};
+pub use span::Span;
 pub use stats::{Stats, StatsHandle};
 pub use store::{
-    Begin, Blame, ConsumerId, Late, Maintained, Prior, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, Late, Maintained, Prior, Reopen, Settled, Store, StoreError, Unit,
+    Verdict,
 };
 pub use watermark::Watermark;
+pub use window::{
+    IdShape, InboxLoad, InboxSize, Longest, Reach, ReplayHorizon, RowSize, Window, WindowCheck,
+};

@@ -71,6 +71,14 @@ impl RetrySchedule {
     pub fn shortest_total(&self) -> Duration {
         (1..self.max_attempts).map(|n| self.shortest_wait(n)).sum()
     }
+
+    /// The most time that is waited between the first attempt and the last, attempts aside.
+    pub fn longest_total(&self) -> Duration {
+        let waits = (1..self.max_attempts).map(|n| self.shortest_wait(n));
+        waits
+            .fold(Duration::ZERO, Duration::saturating_add)
+            .saturating_mul(2)
+    }
 }
 
 /// What came back for reasons that are nobody's fault waits as well, without being charged.
@@ -80,6 +88,8 @@ pub(crate) enum Pause {
     Outage,
     /// Two transactions got in each other's way: a moment, so that they do not meet again.
     Contention,
+    /// There is no room for another dead letter, until a person sees to it.
+    NoRoom,
     /// Somebody else holds the key, and may hold it for as long as a handler takes.
     Busy,
 }
@@ -93,6 +103,7 @@ impl Pause {
         let most = match self {
             Self::Outage => doubled(100, 5_000),
             Self::Contention => doubled(10, 1_000),
+            Self::NoRoom => Duration::from_secs(10),
             Self::Busy => Duration::from_secs(1),
         };
         most / 2 + (most / 2).mul_f64(rng.random::<f64>())

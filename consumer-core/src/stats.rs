@@ -35,6 +35,9 @@ pub struct Stats {
     pub second_runs: u64,
     /// Batches that came back for reasons that are nobody's fault: outage, contention, a busy key.
     pub put_back: u64,
+    /// Times that nothing succeeded any more and the consumer backed off as a whole: see
+    /// [`ConsumerConfig::outage_patience`](crate::ConsumerConfig::outage_patience).
+    pub circuit_opened: u64,
     /// Units that ended after their assignment had: what they committed stands, and is settled by
     /// the next owner as a duplicate.
     pub late: u64,
@@ -42,6 +45,10 @@ pub struct Stats {
     pub pauses: u64,
     /// The most bytes that were in flight.
     pub peak_bytes: u64,
+    /// Dead letters that were redriven, and are gone.
+    pub redriven: u64,
+    /// Redrives that failed.
+    pub redrives_failed: u64,
     /// Whether the source takes part in its group.
     pub connected: bool,
 }

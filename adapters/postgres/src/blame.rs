@@ -6,11 +6,11 @@ use oneffect_core::{Blame, StoreError};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use crate::claim::Vanished;
+use crate::claim::{NoPartition, Vanished};
 
 /// `None` for errors that are not this store's.
 pub(crate) fn blame(error: &(dyn Error + 'static)) -> Option<Blame> {
-    if error.is::<Vanished>() {
+    if error.is::<Vanished>() || error.is::<NoPartition>() {
         return Some(Blame::Contention);
     }
     error.downcast_ref().map(blame_sqlx)

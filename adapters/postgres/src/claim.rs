@@ -24,12 +24,10 @@ const PARTITION_TRIES: u32 = 3;
 #[error("an event key was settled when it was to be claimed, and gone when it was looked up")]
 pub(crate) struct Vanished;
 
-/// A partition is missing, and is not there although it was created.
+/// A partition was missing. It is there now, unless somebody drops it each time.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "a partition of the inbox is missing for a day that is remembered, and goes away whenever it is created"
-)]
-struct NoPartition;
+#[error("a partition of the inbox was missing for a day that is remembered; it has been created")]
+pub(crate) struct NoPartition;
 
 /// Why a claim failed.
 enum Failed {
@@ -97,10 +95,13 @@ impl PostgresUnit {
             match self.try_claim(claims).await {
                 Ok(verdicts) => return Ok(verdicts),
                 Err(Failed::Otherwise(error)) => return Err(error),
-                // Nothing else has happened in this unit, so nobody sees that it is another.
                 Err(Failed::NoPartition) => {
                     let days: Vec<Day> = claims.iter().filter_map(|claim| claim.day).collect();
                     self.begin_again_with_partitions(&days).await?;
+                    // If nothing else has happened in this unit, nobody sees that it is another.
+                    if self.used {
+                        return Err(StoreError::rolled_back(NoPartition));
+                    }
                 }
             }
         }

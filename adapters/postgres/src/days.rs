@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oneffect_core::{Day, Maintained, StoreError};
+use oneffect_core::{Day, DeadLetters as _, Maintained, StoreError};
 use sqlx::Row;
 use tokio::time::sleep;
 
@@ -68,6 +68,7 @@ impl Postgres {
         maintained.floor = Some(due.floor);
         maintained.window_days = Some(due.window_days);
         self.drop_forgotten(&mut maintained).await?;
+        self.sweep_retries().await?;
         self.audit(&mut maintained).await?;
         Ok(maintained)
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Maintained, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, Store,
+    StoreError, Window,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
@@ -169,6 +170,7 @@ impl Store for Postgres {
             begin,
             begin_sql: sql,
             begin_partitions: self.begin_plain(),
+            used: false,
             filed: FiledKeys::default(),
             transaction_id: None,
             after_claim: self
@@ -206,8 +208,16 @@ impl Store for Postgres {
         self.read_duplicate_ages(consumer).await
     }
 
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.window_days().await.map(Window::Days)
+    }
+
     async fn maintain(&self) -> Result<Maintained, StoreError> {
         self.maintain_days().await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.examine_all().await
     }
 
     /// A unit that had to wait for a connection would look like an outage.

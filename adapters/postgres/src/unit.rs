@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict,
+    Begin, Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, Reopen, Settled, StoreError,
+    Unit, Verdict,
 };
 use sqlx::PgConnection;
 
@@ -25,6 +26,8 @@ pub struct PostgresUnit {
     pub(crate) begin_sql: String,
     /// What begins the transaction that creates missing partitions.
     pub(crate) begin_partitions: String,
+    /// Whether it has done anything that would be lost if it began again.
+    pub(crate) used: bool,
     /// Where the keys of the claims are.
     pub(crate) filed: FiledKeys,
     /// The id that the server gave to the transaction when it first wrote something.
@@ -83,14 +86,17 @@ impl Unit for PostgresUnit {
     }
 
     fn connection(&mut self) -> &mut PgConnection {
+        self.used = true;
         &mut self.transaction
     }
 
     async fn write(&mut self, rows: Vec<PostgresRow>) -> Result<(), StoreError> {
+        self.used = true;
         self.write_staged(rows).await
     }
 
     async fn savepoint(&mut self) -> Result<(), StoreError> {
+        self.used = true;
         self.run("SAVEPOINT oneffect_handler").await
     }
 
@@ -112,10 +118,37 @@ impl Unit for PostgresUnit {
     }
 
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
+        self.used = true;
         self.insert_letters(letters).await
     }
 
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.used = true;
+        self.count_room(limit).await
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.used = true;
+        self.find_letter(source_key).await
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.used = true;
+        self.take_due_letter(id).await
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.used = true;
+        self.delete_taken(id).await
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.used = true;
+        self.take_back(claim, what).await
+    }
+
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.used = true;
         self.delete_attempts(keys).await
     }
 

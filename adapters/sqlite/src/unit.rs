@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Claim, ConsumerId, DeadLetter, EventKey, Late, Settled, StoreError, Unit, Verdict,
+    Claim, ConsumerId, DeadLetter, EventKey, Late, Letter, LetterId, Reopen, Settled, StoreError,
+    Unit, Verdict,
 };
 use sqlx::SqliteConnection;
 
@@ -94,6 +95,26 @@ impl Unit for SqliteUnit {
 
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
         self.insert_letters(letters).await
+    }
+
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.count_room(limit).await
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.find_letter(source_key).await
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.take_due_letter(id).await
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.delete_taken(id).await
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.take_back(claim, what).await
     }
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {

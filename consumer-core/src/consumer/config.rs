@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use crate::dead_letter::DeadLetterBounds;
 use crate::delivery::Delivery;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::identify::{IdFrom, TenantFrom, Unidentified};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
+use crate::window::ReplayHorizon;
 
 /// All options of a consumer, with their defaults. The setters of [`Consumer`](crate::Consumer) do
 /// the same one by one.
@@ -29,20 +32,45 @@ pub struct ConsumerConfig {
     /// How many units of work run at once; each holds one database connection, so the pool should
     /// have one or two more. Default 4. A store that takes only one writer runs one.
     pub workers: usize,
+    /// What is handled in order. Default: all of a partition.
+    pub lanes: Lanes,
     /// The largest batch that one unit takes. Units take what is waiting and never wait for more;
     /// the size follows the load and the handler's pace. Default 500 messages, 4 MiB.
     pub batch: Limit,
-    /// What may be in flight in this process, waiting or running. At its share of this a partition
-    /// is paused, at half of it resumed. Default 10,000 messages, 64 MiB.
+    /// What may be in flight in this process, waiting or running. Half of it is for whichever
+    /// partition comes first, the other half is shared out evenly; a partition that has its share is
+    /// paused while the first half is used up. Default 100,000 messages, 32 MiB: it is bytes that
+    /// memory is made of, each message counted with 512 of them besides its own.
     pub in_flight: Limit,
     /// When failed events run again, and when they are set aside.
     pub retry: RetrySchedule,
+    /// How long failures excuse their events while nothing at all succeeds. When unit after unit
+    /// fails, and more than one event, the *circuit* opens: the consumer stands still but for one
+    /// event that is tried every few seconds, and closes it when one succeeds. So long an outage of
+    /// what the handler needs is charged to no event, and sets none aside; beyond it, the events
+    /// themselves are blamed, by the retry schedule. Longer is safer where order matters, shorter
+    /// where a handful of bad events in a row must not hold up the rest. Default 1 hour.
+    pub outage_patience: Duration,
     /// How long one handler may take for one event before its future is dropped, which counts as a
     /// failure. Keep it below the store's own deadline for a transaction. Default 50 s.
     pub handler_timeout: Duration,
+    /// How much of what cannot be handled is kept, and how many events; see [`DeadLetterBounds`].
+    pub dead_letters: DeadLetterBounds,
+    /// Whether events that the handler rejects are set aside as well, to be looked at and redriven.
+    /// Default: no; their inbox row has the reason.
+    pub set_aside_rejected: bool,
+    /// After so many failed redrives a letter is not tried again until it is asked for anew. They
+    /// are as far apart as the attempts of `retry`. Default 3.
+    pub redrive_attempts: u32,
     /// How long running units may take to finish when the consumer stops; what takes longer is
     /// aborted, and runs again elsewhere. Default 8 s: container platforms kill after 10.
     pub drain: Duration,
+    /// How far back somebody outside of the broker may publish events again, which the window has
+    /// to cover. Default: nobody does.
+    pub replay_horizons: Vec<ReplayHorizon>,
+    /// Why the consumer starts although duplicates may come after their events are forgotten, as a
+    /// reader of the log will see it. Default: it does not.
+    pub accept_short_window: Option<Box<str>>,
     /// Every random choice (jitter) follows from it. Default: a new seed each time.
     pub seed: Option<u64>,
 }
@@ -55,17 +83,24 @@ impl Default for ConsumerConfig {
             fingerprint: Fingerprint::default(),
             reply_limit: 16 << 10,
             workers: 4,
+            lanes: Lanes::default(),
             batch: Limit {
                 messages: 500,
                 bytes: 4 << 20,
             },
             in_flight: Limit {
-                messages: 10_000,
-                bytes: 64 << 20,
+                messages: 100_000,
+                bytes: 32 << 20,
             },
             retry: RetrySchedule::default(),
+            outage_patience: Duration::from_hours(1),
             handler_timeout: Duration::from_secs(50),
+            dead_letters: DeadLetterBounds::default(),
+            set_aside_rejected: false,
+            redrive_attempts: 3,
             drain: Duration::from_secs(8),
+            replay_horizons: Vec::new(),
+            accept_short_window: None,
             seed: None,
         }
     }
@@ -79,6 +114,13 @@ impl ConsumerConfig {
             key.tenant = tenant;
         }
         Ok(key)
+    }
+
+    /// How long an event can take from its first attempt until it is set aside, as long as nothing
+    /// is away that is nobody's fault.
+    pub(crate) fn longest_failure(&self) -> Duration {
+        let attempts = self.handler_timeout.saturating_mul(self.retry.max_attempts);
+        attempts.saturating_add(self.retry.longest_total())
     }
 
     /// What cannot work, and why.
@@ -103,11 +145,24 @@ impl ConsumerConfig {
             ("in_flight.messages", self.in_flight.messages),
             ("in_flight.bytes", self.in_flight.bytes),
             ("retry.max_attempts", self.retry.max_attempts as usize),
+            (
+                "dead_letters.letters",
+                self.dead_letters.letters.try_into().unwrap_or(usize::MAX),
+            ),
+            ("redrive_attempts", self.redrive_attempts as usize),
         ];
         for (name, value) in at_least_one {
             if value == 0 {
                 return Err(format!("{name} is 0, and must be at least 1"));
             }
+        }
+        for horizon in &self.replay_horizons {
+            if horizon.name.is_empty() {
+                return Err("replay_horizon: it has no name: say who publishes again".into());
+            }
+        }
+        if (self.accept_short_window.as_deref()).is_some_and(|reason| reason.trim().is_empty()) {
+            return Err("accept_short_window: say why, for whoever reads the log".into());
         }
         if self.handler_timeout.is_zero() {
             return Err("handler_timeout is 0: no handler could ever finish".into());

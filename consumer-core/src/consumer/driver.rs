@@ -2,14 +2,15 @@
 //!
 //! One task holds all state, so there is no lock; units of work run in tasks of their own.
 
+mod pacing;
+mod redriving;
 mod settling;
 mod stopping;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -19,7 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug_span, error, info, warn};
 
+use self::redriving::Redriving;
 use self::stopping::{Ending, Stop};
+use super::circuit::Circuit;
 use super::config::ConsumerConfig;
 use super::item::Item;
 use super::run_error::RunError;
@@ -30,7 +33,7 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
-use crate::lanes::{Lanes, Taken};
+use crate::lanes::{LaneId, LaneTable, Taken};
 use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
@@ -44,10 +47,10 @@ pub(super) struct Driver<S, H> {
     config: ConsumerConfig,
     stats: StatsHandle,
     health: HealthHandle,
-    workers: usize,
+    circuit: Circuit,
     rng: StdRng,
     batch_size: BatchSize,
-    lanes: Lanes<Arc<Item>>,
+    lanes: LaneTable<Arc<Item>>,
     keys: KeysInFlight<Arc<Item>>,
     flow: Flow,
     /// What is ours now, revocations under way included.
@@ -56,6 +59,9 @@ pub(super) struct Driver<S, H> {
     units: JoinSet<Report>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
+    redriving: Redriving,
+    /// Lanes whose next event would have to be set aside, which there is no room for.
+    without_room: BTreeSet<LaneId>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -84,18 +90,20 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             shop: Arc::new(shop),
             stats,
             health,
-            workers,
+            circuit: Circuit::new(workers, config.outage_patience),
             rng: config
                 .seed
                 .map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64),
             batch_size: BatchSize::new(config.batch.messages),
-            lanes: Lanes::new(),
+            lanes: LaneTable::new(),
             keys: KeysInFlight::new(),
             flow: Flow::new(config.in_flight),
             assignments: BTreeMap::new(),
             revocations: Vec::new(),
             units: JoinSet::new(),
             running: HashMap::new(),
+            redriving: Redriving::new(),
+            without_room: BTreeSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -108,10 +116,12 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         shutdown: impl Future<Output = ()>,
     ) -> Result<Stats, RunError> {
         let mut shutdown = pin!(shutdown);
-        info!(target: TARGET, consumer = %self.name, source = self.source.system(), workers = self.workers, "consumer started");
+        info!(target: TARGET, consumer = %self.name, source = self.source.system(), "consumer started");
         while !self.has_stopped() {
+            self.redrive_next();
             self.form_batches();
             self.tell_flow();
+            self.tell_room();
             let timer = self.next_timer();
             // Ended units come first: what is settled makes room. The source comes last: a stop or
             // a timer must not wait for a lull in the stream.
@@ -121,6 +131,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 Some(ended) = self.units.join_next_with_id(), if !self.units.is_empty() => {
                     self.unit_ended(ended);
                 }
+                Some(ended) = self.redriving.join_next() => self.errand_ended(ended),
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     self.timer_fired();
                 }
@@ -201,19 +212,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 dropped += 1;
                 continue;
             };
-            let key = self.config.identify(&delivery);
-            let fingerprint = match key {
-                Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
-                Err(_) => None,
-            };
-            let item = Arc::new(Item {
-                key,
-                fingerprint,
-                bytes: delivery.size(),
-                cancelled: held.cancelled.clone(),
-                orphaned: AtomicBool::new(false),
-                delivery,
-            });
+            let cancelled = held.cancelled.clone();
+            let item = Arc::new(Item::new(&self.config, delivery, cancelled));
             self.flow.add(assignment, item.bytes);
             self.enqueue(item);
         }
@@ -238,18 +238,29 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     }
 
     /// Gives what waits to the workers that are idle, an equal part to each: nothing waits for a
-    /// batch to fill, and no worker is left out while another takes all.
+    /// batch to fill, and no worker is left out while another takes all. While the circuit is open,
+    /// one event is tried now and then.
     fn form_batches(&mut self) {
-        while self.units.len() < self.workers && self.stop.is_none() {
+        let now = Instant::now();
+        self.circuit.tick(now);
+        while self.stop.is_none() {
             let waiting = self.lanes.ready_items();
-            let part = waiting.div_ceil(self.workers - self.units.len());
-            let limit = Limit {
-                messages: part.min(self.batch_size.get()),
-                bytes: self.config.batch.bytes,
-            };
-            if waiting == 0 {
+            let room = self
+                .circuit
+                .room(self.units.len() + self.redriving.running());
+            if waiting == 0 || room == 0 {
                 break;
             }
+            let most = if self.circuit.is_open() {
+                self.lanes.untried_first();
+                1
+            } else {
+                waiting.div_ceil(room).min(self.batch_size.get())
+            };
+            let limit = Limit {
+                messages: most,
+                bytes: self.config.batch.bytes,
+            };
             let Some(taken) = self.lanes.take(limit) else {
                 break;
             };
@@ -261,15 +272,17 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                     .collect(),
                 split: taken.split,
                 seed: self.rng.next_u64(),
+                excused: self.circuit.excuses(now),
             };
             let shop = Arc::clone(&self.shop);
             let unit = self.units.spawn(async move { shop.run(batch).await });
+            self.circuit.begins(unit.id());
             self.running.insert(unit.id(), taken);
         }
     }
 
     fn tell_flow(&mut self) {
-        for change in self.flow.changes() {
+        for change in self.flow.changes(|id| self.lanes.held(id)) {
             match change {
                 Change::Pause(id) => {
                     self.source.pause(id);
@@ -288,6 +301,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .into_iter()
             .chain(revocations)
             .chain(stop)
+            .chain(self.circuit.next_tick())
+            .chain(self.redriving.next_look())
             .min()
     }
 
@@ -321,6 +336,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 stats.attempts_charged += charged;
             });
         }
+        self.learn(id, report.as_ref(), &taken);
         match report.map(|report| report.end) {
             Some(End::Fates(fates)) => self.settle(&taken, &fates),
             Some(End::Again(again)) => self.put_back(&taken, Some(again)),

@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use super::config::ConsumerConfig;
 use crate::claim::Claim;
-use crate::delivery::{AssignmentId, Delivery, Order};
+use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
-use crate::lanes::LaneKey;
+use crate::lanes::{LaneKey, Lanes};
 use crate::store::Settled;
 
 /// A delivery that has been admitted.
@@ -26,9 +27,32 @@ pub(super) struct Item {
     pub(super) cancelled: CancellationToken,
     /// Its unit has outlived its assignment, and nothing follows it any more.
     pub(super) orphaned: AtomicBool,
+    pub(super) lanes: Lanes,
 }
 
 impl Item {
+    /// Finds out what is to be known of a delivery before its event is claimed.
+    pub(super) fn new(
+        config: &ConsumerConfig,
+        delivery: Delivery,
+        cancelled: CancellationToken,
+    ) -> Self {
+        let key = config.identify(&delivery);
+        let fingerprint = match key {
+            Ok(_) => config.fingerprint.of(delivery.payload.as_deref()),
+            Err(_) => None,
+        };
+        Self {
+            key,
+            fingerprint,
+            bytes: delivery.size(),
+            cancelled,
+            orphaned: AtomicBool::new(false),
+            lanes: config.lanes,
+            delivery,
+        }
+    }
+
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
     }
@@ -46,12 +70,13 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        let assignment = self.assignment();
-        match &self.delivery.order {
-            Order::Assignment => LaneKey::Assignment(assignment),
-            Order::Group(group) => LaneKey::Group(assignment, group.clone()),
-            Order::None => LaneKey::Alone(assignment),
-        }
+        let (assignment, delivery) = (self.assignment(), &self.delivery);
+        LaneKey::of(
+            assignment,
+            &delivery.order,
+            delivery.key.as_ref(),
+            self.lanes,
+        )
     }
 }
 
@@ -72,6 +97,8 @@ pub(super) enum Fate {
     Failed {
         wait: Duration,
     },
+    /// It would have to be set aside, and there is no room for another dead letter.
+    NoRoom,
     /// An earlier attempt, perhaps of another process, asked for a longer wait.
     Held {
         wait: Duration,
@@ -88,7 +115,7 @@ impl Fate {
             | Self::Rejected { .. }
             | Self::DeadLettered
             | Self::Mismatched => true,
-            Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => false,
+            Self::Failed { .. } | Self::NoRoom | Self::Held { .. } | Self::NotBegun => false,
         }
     }
 
@@ -103,7 +130,11 @@ impl Fate {
                 reason: reason.clone(),
             }),
             Self::DeadLettered => Some(Settled::Dead),
-            Self::Mismatched | Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => None,
+            Self::Mismatched
+            | Self::Failed { .. }
+            | Self::NoRoom
+            | Self::Held { .. }
+            | Self::NotBegun => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod exhausted;
 mod handle;
 mod progress;
+mod redrive;
 mod run;
 
 use std::sync::Arc;
@@ -13,12 +14,14 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
 use super::opening::blame;
 use crate::caution::Caution;
 use crate::handler::{Handler, error_chain};
+use crate::pace::Pace;
 use crate::retry::RetrySchedule;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
@@ -33,6 +36,8 @@ pub(super) struct Workshop<S, H> {
     handler_timeout: Duration,
     reply_limit: usize,
     caution: Caution,
+    pace: Pace,
+    config: ConsumerConfig,
 }
 
 /// What one unit is to do.
@@ -45,6 +50,8 @@ pub(super) struct Batch {
     pub(super) split: bool,
     /// Where this unit's jitter comes from.
     pub(super) seed: u64,
+    /// An event that fails is not to be blamed: everything fails.
+    pub(super) excused: bool,
 }
 
 /// How a unit ended.
@@ -54,6 +61,8 @@ pub(super) struct Report {
     pub(super) took: Duration,
     pub(super) second_run: bool,
     pub(super) charged: u64,
+    /// What the last failure said, if there was one.
+    pub(super) failure: Option<String>,
 }
 
 #[derive(Debug)]
@@ -71,6 +80,11 @@ pub(super) enum End {
 pub(super) enum Again {
     /// The store is away.
     Outage,
+    /// Something else that a handler needs is away.
+    Elsewhere,
+    /// The only event of the batch failed as everything does, and is not blamed; it waits for as
+    /// long as if it were.
+    Excused(Duration),
     /// Two transactions got in each other's way: smaller batches, after a moment.
     Contention,
     /// Another unit holds a key: smaller batches, until it stands alone; then it waits.
@@ -93,6 +107,8 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
             caution: Caution::default(),
+            pace: Pace::new(),
+            config: config.clone(),
         }
     }
 
@@ -112,48 +128,42 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             took: Duration::ZERO,
             second_run: false,
             charged: 0,
+            failure: None,
         };
-        report.end = self
-            .run_until_it_ends(&batch, &mut report.second_run, &mut report.charged)
-            .await;
+        report.end = self.run_until_it_ends(&batch, &mut report).await;
         report.took = begun.elapsed();
+        if let End::Fates(_) = report.end {
+            self.pace.observe(report.took);
+        }
         report
     }
 
-    async fn run_until_it_ends(
-        &self,
-        batch: &Batch,
-        second_run: &mut bool,
-        charged: &mut u64,
-    ) -> End {
+    async fn run_until_it_ends(&self, batch: &Batch, report: &mut Report) -> End {
         let savepoints = if self.caution.advises_savepoints() {
             Savepoints::Around
         } else {
             Savepoints::None
         };
-        let mut result = self.run_once(batch, savepoints).await;
+        let mut result = self.run_once(batch, savepoints, report).await;
         if let Err(Trouble::MustUndo) = result {
-            *second_run = true;
-            result = self.run_once(batch, Savepoints::Around).await;
+            report.second_run = true;
+            result = self.run_once(batch, Savepoints::Around, report).await;
         }
         let trouble = match result {
             Ok(fates) => return End::Fates(fates),
             Err(trouble) => trouble,
         };
         match trouble {
-            Trouble::Failed { prior, error } => self.charge(batch, prior, &error, charged).await,
+            Trouble::Failed { prior, error } => self.charge(batch, prior, &error, report).await,
             Trouble::TimedOut { at, .. } if batch.items.len() > 1 => {
                 End::Again(Again::TimedOut(at))
             }
             Trouble::TimedOut { prior, .. } => {
-                let error = format!(
-                    "the handler took longer than its {:?}",
-                    self.handler_timeout
-                );
-                self.charge(batch, prior, &error, charged).await
+                let error = self.too_long();
+                self.charge(batch, prior, &error, report).await
             }
             Trouble::Store { error, prior } => {
-                self.after_store_error(batch, error, prior, charged).await
+                self.after_store_error(batch, error, prior, report).await
             }
             // The second run undoes with savepoints and never asks for a third.
             Trouble::MustUndo => End::Again(Again::Unexplained),
@@ -165,7 +175,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         batch: &Batch,
         error: StoreError,
         prior: u32,
-        charged: &mut u64,
+        report: &mut Report,
     ) -> End {
         let alone = batch.items.len() == 1;
         match error {
@@ -177,9 +187,15 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             StoreError::HandlerEndedTransaction | StoreError::Misconfigured { .. } => {
                 End::Fatal(error)
             }
-            StoreError::RolledBack(_) => match self.blame(&error) {
+            StoreError::RolledBack(ref cause) => match self.blame(&error) {
+                Blame::Outage if cause.is::<NobodysFault>() => {
+                    debug!(target: TARGET, %cause, "what a handler needs is away");
+                    report.failure = Some(cause.to_string());
+                    End::Again(Again::Elsewhere)
+                }
                 Blame::Outage => {
                     debug!(target: TARGET, cause = %error_chain(&error), "the store is away");
+                    report.failure = Some(error_chain(&error));
                     End::Again(Again::Outage)
                 }
                 Blame::Contention => {
@@ -187,7 +203,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                     End::Again(Again::Contention)
                 }
                 Blame::Event if alone => {
-                    self.charge(batch, prior, &error_chain(&error), charged)
+                    self.charge(batch, prior, &error_chain(&error), report)
                         .await
                 }
                 Blame::Event => {
@@ -196,6 +212,11 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 }
             },
         }
+    }
+
+    fn too_long(&self) -> String {
+        let timeout = self.handler_timeout;
+        format!("the handler took longer than its {timeout:?}")
     }
 
     /// Whose fault an error is.
@@ -209,16 +230,19 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
 
     fn begin(&self, batch: &Batch) -> Begin {
         let mut begin = Begin::new(self.consumer);
-        if batch.split {
-            begin.claim_wait = Duration::from_millis(10);
-        }
+        begin.claim_wait = if batch.split {
+            Duration::from_millis(10)
+        } else {
+            self.pace.worth_waiting()
+        };
         begin
     }
 
     /// An event failed standing alone: the attempt counts once it is written down, which also shows
     /// that the store is healthy.
-    async fn charge(&self, batch: &Batch, prior: u32, error: &str, charged: &mut u64) -> End {
+    async fn charge(&self, batch: &Batch, prior: u32, error: &str, report: &mut Report) -> End {
         let item = &batch.items[0];
+        report.failure = Some(error.to_owned());
         if item.cancelled.is_cancelled() {
             // It may have failed because it was told to give up.
             return End::Fates(vec![Fate::Failed {
@@ -232,9 +256,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         let wait = self
             .retry
             .wait(prior + 1, &mut StdRng::seed_from_u64(batch.seed));
+        if batch.excused {
+            debug!(target: TARGET, event = %key, error, "an event failed as everything does, and is not blamed");
+            return End::Again(Again::Excused(wait));
+        }
         match self.store.charge(self.consumer, key, error, wait).await {
             Ok(attempts) => {
-                *charged += 1;
+                report.charged += 1;
                 warn!(
                     target: TARGET,
                     event = %key, position = %item.delivery.position, attempts, error, wait = ?wait,
@@ -249,6 +277,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
             Err(store_error) => {
                 debug!(target: TARGET, cause = %error_chain(&store_error), "a failed attempt could not be written down, and is not counted");
+                report.failure = Some(error_chain(&store_error));
                 End::Again(Again::Outage)
             }
         }

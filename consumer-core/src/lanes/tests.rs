@@ -18,8 +18,8 @@ fn lane(assignment: AssignmentId) -> LaneKey {
     LaneKey::Assignment(assignment)
 }
 
-fn filled(items: &[(AssignmentId, u32)]) -> Lanes<u32> {
-    let mut lanes = Lanes::new();
+fn filled(items: &[(AssignmentId, u32)]) -> LaneTable<u32> {
+    let mut lanes = LaneTable::new();
     for &(assignment, item) in items {
         lanes.push(lane(assignment), item, 1);
     }
@@ -45,6 +45,27 @@ fn a_lane_goes_on_behind_what_was_settled() {
     let taken = lanes.take(at_most(2)).unwrap();
     lanes.finish(taken.lanes[0].0, 1, Company::Same, None);
     assert_eq!(lanes.take(at_most(9)).unwrap().items, [2, 3]);
+}
+
+#[test]
+fn what_has_not_been_tried_can_be_put_first() {
+    let mut lanes = filled(&[(A, 1), (B, 10)]);
+    let taken = lanes.take(at_most(9)).unwrap();
+    let [(a, _), (b, _)] = taken.lanes[..] else {
+        panic!("{taken:?}")
+    };
+    lanes.finish(a, 0, Company::Alone(0), None);
+    lanes.set_back(b);
+    lanes.finish(b, 0, Company::Same, None);
+    lanes.push(lane(AssignmentId(3)), 30, 1);
+    lanes.untried_first();
+    let mut one_by_one = Vec::new();
+    while let Some(taken) = lanes.take(at_most(1)) {
+        one_by_one.extend(taken.items);
+    }
+    assert_eq!(one_by_one, [30, 1, 10]);
+    lanes.untried_first();
+    assert_eq!(lanes.ready_items(), 0);
 }
 
 #[test]
@@ -98,7 +119,7 @@ fn a_lane_that_waits_lets_others_go_first() {
 
 #[test]
 fn bytes_bound_a_batch_but_never_stop_a_single_event() {
-    let mut lanes = Lanes::new();
+    let mut lanes = LaneTable::new();
     for item in [1, 2] {
         lanes.push(lane(A), item, 100);
     }
@@ -122,7 +143,7 @@ fn when_an_assignment_ends_what_runs_ends_and_the_rest_is_given_back() {
 
 #[test]
 fn deliveries_without_order_are_lanes_of_their_own() {
-    let mut lanes = Lanes::new();
+    let mut lanes = LaneTable::new();
     for item in [1, 2, 3] {
         lanes.push(LaneKey::Alone(A), item, 1);
     }
@@ -157,7 +178,7 @@ proptest! {
     /// while another of it does, and the count of what may run is right.
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(steps in proptest::collection::vec(step(), 1..200)) {
-        let mut lanes = Lanes::new();
+        let mut lanes = LaneTable::new();
         let (mut pushed, mut left, mut next) = (Vec::new(), Vec::new(), 0u32);
         let mut units: Vec<Taken<(u64, u32)>> = Vec::new();
         let mut last_settled = [None; 4];
@@ -215,6 +236,18 @@ proptest! {
                 .map(|lane| lane.queue.len())
                 .sum();
             prop_assert_eq!(lanes.ready_items(), ready);
+            for a in 0..4u64 {
+                let of = |which: fn(&State) -> bool| {
+                    let key = LaneKey::Assignment(AssignmentId(a));
+                    let lanes = lanes.by_id.values().filter(move |lane| lane.key == key);
+                    lanes.filter(move |lane| which(&lane.state))
+                };
+                let waiting = of(|state| matches!(state, State::Waiting(_)));
+                let held: usize = waiting.map(|lane| lane.queue.len()).sum();
+                prop_assert_eq!(lanes.held(AssignmentId(a)), Amount { messages: held, bytes: held });
+                let running = of(|state| matches!(state, State::Running(_))).count() > 0;
+                prop_assert_eq!(lanes.is_running(AssignmentId(a)), running);
+            }
         }
         for taken in units {
             for (id, _) in taken.lanes {

@@ -5,13 +5,14 @@ mod connection;
 mod database;
 mod days;
 mod error;
+mod letters;
 mod unit;
 
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -22,13 +23,15 @@ pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
 use self::clock::Clock;
-use self::database::{Database, KnownConsumer};
+use self::database::{Database, KnownConsumer, State};
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
+use crate::letters::DeadLetters;
 use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
+use crate::window::Window;
 
 /// A database in memory; clones share it.
 ///
@@ -109,7 +112,7 @@ impl MemoryStore {
             .state()
             .dead_letters
             .values()
-            .cloned()
+            .map(|row| (row.letter.clone(), row.deliveries))
             .collect()
     }
 
@@ -128,6 +131,13 @@ impl MemoryStore {
             .get(table)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// The state, unless the database is away.
+    fn up(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state)
     }
 
     /// How many units are open.
@@ -187,9 +197,8 @@ impl Store for MemoryStore {
     }
 
     async fn maintain(&self) -> Result<Maintained, StoreError> {
-        yield_now().await;
-        let mut state = self.database.state();
-        state.check_up().map_err(StoreError::rolled_back)?;
+        self.sweep_retries().await?;
+        let mut state = self.up()?;
         Ok(state.maintain())
     }
 
@@ -215,6 +224,13 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        yield_now().await;
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(Window::Days(state.memory.window_days()))
     }
 
     fn max_units(&self) -> Option<usize> {

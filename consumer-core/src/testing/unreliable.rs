@@ -1,6 +1,7 @@
 //! A store that fails, around any other.
 
 mod faults;
+mod letters;
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,12 @@ use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
+use crate::finding::Finding;
+use crate::letters::{Letter, LetterId};
 use crate::store::{
-    Begin, Blame, ConsumerId, Maintained, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, Maintained, Reopen, Settled, Store, StoreError, Unit, Verdict,
 };
+use crate::window::Window;
 
 /// A store that fails when it is told to, or now and then by a seed. Clones share their faults.
 ///
@@ -149,6 +153,14 @@ impl<S: Store> Store for Unreliable<S> {
         self.store.duplicate_ages(consumer).await
     }
 
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.store.window().await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.store.examine().await
+    }
+
     fn max_units(&self) -> Option<usize> {
         self.store.max_units()
     }
@@ -209,6 +221,31 @@ impl<S: Store> Unit for UnreliableUnit<S> {
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
         self.faults.call(Call::SetAside)?;
         self.unit.set_aside(letters).await
+    }
+
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.room_for_letters(limit).await
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.has_letter(source_key).await
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.take_letter(id).await
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.delete_letter(id).await
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.reopen(claim, what).await
     }
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {

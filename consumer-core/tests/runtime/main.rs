@@ -9,14 +9,19 @@
 
 mod bench;
 mod chaos;
+mod circuit;
+mod dead_letters;
 mod failures;
 mod fingerprints;
 mod health;
 mod hostile;
+mod lanes;
 mod once;
 mod queues;
 mod rebalance;
+mod redrive;
 mod replies;
 mod stopping;
 mod tempest;
 mod tenants;
+mod windows;

@@ -49,7 +49,8 @@ async fn the_events_of_a_group_take_effect_in_order_through_failures() {
     }
 }
 
-/// Field case 170: a failed event of an unordered queue keeps no slot.
+/// Field case 170: a failed event of an unordered queue keeps no slot. (When they are so many that
+/// the circuit opens, see there.)
 #[tokio::test(start_paused = true)]
 async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
     locally(async {
@@ -58,7 +59,7 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
             MemoryStore::new(),
             Scripted::default(),
         );
-        for n in 0..10 {
+        for n in 0..3 {
             queue.send(event(&format!("bad{n}"), &["fail_late"]));
         }
         let consumer = start(
@@ -66,7 +67,7 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
                 .retry(RetrySchedule::default().base(Duration::from_mins(1))),
         );
         until("all have failed", || {
-            consumer.stats.snapshot().attempts_charged == 10
+            consumer.stats.snapshot().attempts_charged == 3
         })
         .await;
         until("all are given back", || {
@@ -83,7 +84,7 @@ async fn failed_events_of_a_standard_queue_wait_at_the_broker() {
             "before the others come back"
         );
         let stats = consumer.stop().await.unwrap();
-        assert_eq!((queue.remaining(), stats.attempts_charged), (10, 10));
+        assert_eq!((queue.remaining(), stats.attempts_charged), (3, 3));
     })
     .await;
 }

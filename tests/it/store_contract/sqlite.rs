@@ -86,7 +86,7 @@ impl Fixture for OnSqlite {
     }
 
     async fn dead_letters(&self) -> Vec<StoredLetter> {
-        let sql = "SELECT *, unixepoch(published_at) AS published FROM dead_letter";
+        let sql = "SELECT *, published_at / 1000000 AS published FROM dead_letter";
         let rows = sqlx::query(sql).fetch_all(&self.pool).await.unwrap();
         rows.iter().map(letter).collect()
     }

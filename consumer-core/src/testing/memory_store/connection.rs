@@ -232,6 +232,7 @@ impl MemoryConnection {
             | Write::Outcome(..)
             | Write::Row(_)
             | Write::Letter(_)
+            | Write::DeleteLetter(_)
             | Write::Forget(_) => None,
         });
         match last.flatten() {

@@ -1,6 +1,7 @@
 //! What has committed, and the locks of what has not.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,11 +12,13 @@ use super::clock::Clock;
 use super::connection::MemoryRow;
 use super::days::{Memory, Place};
 use super::error::MemoryError;
+use super::letters::LetterRow;
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
+use crate::letters::LetterId;
 use crate::store::{ConsumerId, Prior, Settled};
 
 /// Everything that the clones of a store share.
@@ -33,7 +36,7 @@ pub(super) struct State {
     pub(super) consumers: BTreeMap<String, KnownConsumer>,
     pub(super) inbox: BTreeMap<InboxKey, InboxRow>,
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
-    pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), (DeadLetter, u32)>,
+    pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), LetterRow>,
     pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
     pub(super) open: usize,
@@ -43,6 +46,7 @@ pub(super) struct State {
     /// Which run of the database this is: a transaction of an earlier one is gone.
     run: u64,
     last_transaction: u64,
+    last_letter: i64,
     locks: BTreeMap<Lock, TransactionId>,
     /// Which transaction waits for which.
     waits: BTreeMap<TransactionId, TransactionId>,
@@ -69,6 +73,7 @@ pub(super) struct TransactionId {
 pub(super) enum Lock {
     Key(InboxKey),
     Row(MemoryRow),
+    Letter(LetterId),
 }
 
 /// Why a lock was not granted.
@@ -93,6 +98,7 @@ pub(super) enum Write {
     Outcome(EventKey, Place, Settled),
     Row(MemoryRow),
     Letter(Box<DeadLetter>),
+    DeleteLetter(LetterId),
     Forget(EventKey),
 }
 
@@ -194,6 +200,17 @@ impl Database {
         }
     }
 
+    /// Takes a lock if nobody else has it.
+    pub(super) fn lock_now(
+        &self,
+        transaction: TransactionId,
+        lock: Lock,
+    ) -> Result<bool, MemoryError> {
+        let mut state = self.state();
+        state.check_alive(transaction)?;
+        Ok(*state.locks.entry(lock).or_insert(transaction) == transaction)
+    }
+
     /// Gives one lock back before the end: the row was there already.
     pub(super) fn unlock(&self, transaction: TransactionId, lock: &Lock) {
         let mut state = self.state();
@@ -270,11 +287,16 @@ impl State {
             }
             Write::Row(row) => self.tables.entry(row.table).or_default().push(row.text),
             Write::Letter(letter) => {
-                let known = self.dead_letters.entry((consumer, letter.source_key));
-                known
-                    .and_modify(|(_, times)| *times += 1)
-                    .or_insert((*letter, 1));
+                let next = LetterId(self.last_letter + 1);
+                match self.dead_letters.entry((consumer, letter.source_key)) {
+                    Entry::Occupied(mut known) => known.get_mut().again(),
+                    Entry::Vacant(vacant) => {
+                        self.last_letter = next.0;
+                        vacant.insert(LetterRow::new(next, consumer, *letter));
+                    }
+                }
             }
+            Write::DeleteLetter(id) => self.dead_letters.retain(|_, row| row.id != id),
             Write::Forget(key) => {
                 self.retries.remove(&(consumer, key));
             }

@@ -1,15 +1,17 @@
 //! One transaction for a batch of events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::connection::{MemoryConnection, MemoryRow};
-use super::database::{Lock, NotLocked, Retry, Write};
+use super::database::{InboxKey, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
-use crate::store::{Begin, Late, Settled, StoreError, Unit, Verdict};
+use crate::letters::{Letter, LetterId};
+use crate::store::{Begin, Late, Reopen, Settled, StoreError, Unit, Verdict};
 
 /// A transaction of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct MemoryUnit {
     connection: MemoryConnection,
     claim_wait: Duration,
     late: Late,
+    /// The inbox rows that this unit has taken back.
+    reopened: BTreeSet<InboxKey>,
 }
 
 impl MemoryUnit {
@@ -25,31 +29,37 @@ impl MemoryUnit {
             connection,
             claim_wait: begin.claim_wait,
             late: begin.late,
+            reopened: BTreeSet::new(),
+        }
+    }
+
+    /// Where the inbox keeps the event, or why it is not to be looked for.
+    fn row_of(&self, claim: &Claim) -> Result<InboxKey, Verdict> {
+        let state = self.connection.database.state();
+        let place = state.memory.place(claim, self.late, state.clock.today())?;
+        Ok((self.connection.consumer(), claim.key.clone(), place))
+    }
+
+    /// Waits until no other unit has the key.
+    async fn lock_key(&mut self, row: &InboxKey) -> Result<(), StoreError> {
+        let connection = &mut self.connection;
+        let lock = Lock::Key(row.clone());
+        let locked = (connection.database).lock(connection.transaction, lock, self.claim_wait);
+        match locked.await {
+            Ok(()) => Ok(()),
+            Err(NotLocked::TimedOut) => Err(StoreError::Busy),
+            Err(NotLocked::Failed(error)) => Err(error.into()),
         }
     }
 
     async fn claim_one(&mut self, claim: &Claim) -> Result<Verdict, StoreError> {
-        let connection = &mut self.connection;
-        let consumer = connection.consumer();
-        let place = {
-            let state = connection.database.state();
-            state.memory.place(claim, self.late, state.clock.today())
-        };
-        let place = match place {
-            Ok(place) => place,
+        let row = match self.row_of(claim) {
+            Ok(row) => row,
             Err(untimely) => return Ok(untimely),
         };
-        let row = (consumer, claim.key.clone(), place);
-        let lock = Lock::Key(row.clone());
-        let locked =
-            connection
-                .database
-                .lock(connection.transaction, lock.clone(), self.claim_wait);
-        match locked.await {
-            Ok(()) => {}
-            Err(NotLocked::TimedOut) => return Err(StoreError::Busy),
-            Err(NotLocked::Failed(error)) => return Err(error.into()),
-        }
+        self.lock_key(&row).await?;
+        let connection = &mut self.connection;
+        let (consumer, _, place) = row;
         let (settled, prior) = {
             let state = connection.database.state();
             let prior = state.retries.get(&(consumer, claim.key.clone()));
@@ -57,9 +67,11 @@ impl MemoryUnit {
                 let age = state.clock.since(row.recorded_at);
                 claim.verdict_on(row.settled.clone(), row.fingerprint, age)
             });
+            let settled = settled.filter(|_| !self.reopened.contains(&row));
             (settled, prior.map(Retry::prior).unwrap_or_default())
         };
         if let Some(verdict) = settled {
+            let lock = Lock::Key(row);
             connection.database.unlock(connection.transaction, &lock);
             return Ok(verdict);
         }
@@ -136,6 +148,64 @@ impl Unit for MemoryUnit {
         self.connection.round_trip().await?;
         self.connection
             .write(letters.iter().cloned().map(Box::new).map(Write::Letter));
+        Ok(())
+    }
+
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.connection.round_trip().await?;
+        let consumer = self.connection.consumer();
+        let state = self.connection.database.state();
+        let letters = state.dead_letters.values();
+        let count = letters.filter(|row| row.consumer == consumer).count();
+        Ok(limit.saturating_sub(count as u64))
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.connection.round_trip().await?;
+        let row = (self.connection.consumer(), *source_key);
+        let state = self.connection.database.state();
+        Ok(state.dead_letters.contains_key(&row))
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.connection.round_trip().await?;
+        let connection = &self.connection;
+        let (database, transaction) = (&connection.database, connection.transaction);
+        if !database.lock_now(transaction, Lock::Letter(id))? {
+            return Ok(None);
+        }
+        let letter = database.state().due_letter(id, connection.consumer());
+        if letter.is_none() {
+            database.unlock(transaction, &Lock::Letter(id));
+        }
+        Ok(letter)
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        self.connection.write([Write::DeleteLetter(id)]);
+        Ok(())
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        let Ok(row) = self.row_of(claim) else {
+            return Ok(());
+        };
+        self.lock_key(&row).await?;
+        let is_what = {
+            let state = self.connection.database.state();
+            let settled = state.inbox.get(&row).map(|row| row.settled.clone());
+            match what {
+                Reopen::Dead => settled == Some(Settled::Dead),
+                Reopen::Rejected => matches!(settled, Some(Settled::Rejected { .. })),
+            }
+        };
+        if is_what {
+            let unclaim = Write::Unclaim(claim.key.clone(), row.2);
+            self.connection.write([unclaim]);
+            self.reopened.insert(row);
+        }
         Ok(())
     }
 

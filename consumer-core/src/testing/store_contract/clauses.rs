@@ -10,6 +10,7 @@ mod days;
 mod duplicate_ages;
 mod fingerprints;
 mod letters;
+mod redrive;
 mod rivals;
 mod units;
 
@@ -17,6 +18,7 @@ pub use days::*;
 pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
+pub use redrive::*;
 pub use rivals::*;
 pub use units::*;
 

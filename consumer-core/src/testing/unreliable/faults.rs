@@ -43,6 +43,10 @@ pub enum Call {
     Record,
     /// [`Unit::set_aside`](crate::Unit::set_aside).
     SetAside,
+    /// What a unit asks about letters, or does to them, beside setting them aside.
+    Letters,
+    /// [`DeadLetters::redrive_failed`](crate::DeadLetters::redrive_failed).
+    RedriveFailed,
 }
 
 /// A fault that took place.
