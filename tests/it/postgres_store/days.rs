@@ -61,7 +61,7 @@ const ISOLATIONS: [Isolation; 3] = [
     clippy::disallowed_methods,
     reason = "where the clock that is set later is now"
 )]
-fn some_day() -> Day {
+pub(super) fn some_day() -> Day {
     Day::of(SystemTime::now()).plus(30)
 }
 
@@ -69,12 +69,12 @@ fn midnight_of(day: Day) -> SystemTime {
     UNIX_EPOCH + DAY * u32::try_from(day.number()).unwrap()
 }
 
-async fn set_day<const SERVER: u8>(fixture: &OnServer<SERVER>, day: Day) {
+pub(super) async fn set_day<const SERVER: u8>(fixture: &OnServer<SERVER>, day: Day) {
     fixture.set_clock(midnight_of(day) + DAY / 2).await;
 }
 
 /// Rounds until nothing is left to do.
-async fn maintain(store: &Postgres) -> Maintained {
+pub(super) async fn maintain(store: &Postgres) -> Maintained {
     let mut all = store.maintain().await.unwrap();
     for _ in 0..100 {
         if !all.postponed {
@@ -101,7 +101,7 @@ fn uuid_at(time: SystemTime, number: u64) -> EventKey {
     ))
 }
 
-fn of_day(day: Day, number: u64) -> EventKey {
+pub(super) fn of_day(day: Day, number: u64) -> EventKey {
     uuid_at(midnight_of(day) + DAY / 2, number)
 }
 
@@ -166,7 +166,7 @@ async fn another<const SERVER: u8>(
     Postgres::from_pool_with(pool, config).unwrap()
 }
 
-async fn run<const SERVER: u8>(fixture: &OnServer<SERVER>, sql: impl Into<String>) {
+pub(super) async fn run<const SERVER: u8>(fixture: &OnServer<SERVER>, sql: impl Into<String>) {
     let sql = AssertSqlSafe(sql.into());
     sqlx::raw_sql(sql).execute(&fixture.pool).await.unwrap();
 }
