@@ -1,9 +1,11 @@
 //! The runtime: from a source to the handler's effect, and back to the broker.
 
+mod beat;
 mod circuit;
 mod config;
 mod driver;
 mod item;
+mod lag_guard;
 mod opening;
 mod redrive;
 mod run_error;
@@ -23,8 +25,9 @@ use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
-use crate::identify::{IdFrom, TenantFrom};
+use crate::identify::{IdFrom, TenantFrom, TimeFrom};
 use crate::lanes::Lanes;
+use crate::late_policy::LatePolicy;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
@@ -103,6 +106,32 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn tenant(mut self, from: TenantFrom) -> Self {
         self.config.tenant = from;
+        self
+    }
+
+    /// Takes an event's day from a time beside its id, where the id has none inside (as UUIDv7 and
+    /// ULID have): the event is remembered under that day, which keeps the inbox fast and lets it
+    /// drop whole days. Without this, such events are remembered by when they were recorded, which
+    /// is always right.
+    ///
+    /// **Only if the producer stores that time with the event and repeats it with every sending.** A
+    /// producer that stamps each sending anew gives a repeat after midnight another day, under which
+    /// nobody remembers it, and it takes effect twice, unnoticed until maintenance compares the two
+    /// days. That is why the name asks for a promise, and why the broker's own timestamp, which is
+    /// of one sending by definition, never qualifies.
+    ///
+    /// An event without a readable time is set aside. The choice is kept with the consumer's name,
+    /// and another one is refused at start.
+    #[must_use]
+    pub fn producer_repeats_time(mut self, from: TimeFrom) -> Self {
+        self.config.producer_repeats_time = Some(from);
+        self
+    }
+
+    /// What becomes of events whose day is forgotten; see [`LatePolicy`].
+    #[must_use]
+    pub fn late(mut self, policy: LatePolicy) -> Self {
+        self.config.late = policy;
         self
     }
 
@@ -258,7 +287,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         let consumer = tokio::select! {
             biased;
             () = &mut shutdown => return Ok(self.stats.snapshot()),
-            consumer = opening::open(&self.store, &self.name, &self.health) => consumer.map_err(RunError::Store)?,
+            consumer = opening::open(&self.store, &self.name, self.config.days_from(), &self.health) => consumer.map_err(RunError::Store)?,
         };
         tokio::select! {
             biased;

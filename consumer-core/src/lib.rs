@@ -6,6 +6,7 @@
 mod batch_size;
 mod caution;
 mod claim;
+mod clock;
 mod consumer;
 mod context;
 mod day;
@@ -16,6 +17,7 @@ pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
+mod event_record;
 mod finding;
 mod fingerprint;
 mod flow;
@@ -23,10 +25,13 @@ mod handler;
 mod headers_json;
 mod health;
 mod identify;
+mod inbox_report;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod late_policy;
 mod letters;
+mod migrations;
 mod pace;
 mod reply;
 mod retry;
@@ -51,6 +56,7 @@ pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
 pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use event_record::{EventRecord, FailedRecord, Filed, SettledRecord};
 pub use finding::{Finding, Level};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
@@ -59,12 +65,15 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
-pub use identify::{IdFrom, TenantFrom};
+pub use identify::{IdFrom, TenantFrom, TimeFrom};
+pub use inbox_report::{ConsumerReport, InboxPart, InboxPartKind, InboxReport};
 pub use lanes::Lanes;
+pub use late_policy::LatePolicy;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
 };
+pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -280,6 +280,9 @@ pub struct Maintained {
     pub floor: Option<Day>,
     /// How far the inbox remembers back, in days.
     pub window_days: Option<u32>,
+    /// The time by the database's clock. Where it is not told, the process's own has to do for what
+    /// the runtime decides by time.
+    pub now: Option<SystemTime>,
     /// Partitions (or what the store has of the kind) that were made.
     pub created: u64,
     /// Partitions that were dropped, or rows deleted where there are none.
@@ -358,6 +361,17 @@ pub enum Settled {
     },
     /// It was set aside as a dead letter.
     Dead,
+}
+
+impl Settled {
+    /// Its name: `done`, `rejected` or `dead`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Done { .. } => "done",
+            Self::Rejected { .. } => "rejected",
+            Self::Dead => "dead",
+        }
+    }
 }
 
 /// Whose fault a failure is.

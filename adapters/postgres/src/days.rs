@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use oneffect_core::{Day, DeadLetters as _, Maintained, StoreError};
 use sqlx::Row;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::blame::{code, misplaced};
+use crate::blame::misplaced;
 use crate::claim::is_lock_timeout;
 use crate::config::check_window;
 use crate::partitions::create_missing;
 use crate::store::Postgres;
-use crate::transaction::{Alone, Transaction};
+use crate::transaction::{Alone, Transaction, heard};
 
 /// How often a round tries to move the floor while units run. Each try holds new units back for 50 ms at
 /// most, and a try succeeds when all that run end within that time.
@@ -20,6 +20,8 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(150);
 
 /// How many days are compared in a round at most.
 const AUDITS: u32 = 10;
+/// How long comparing two days may take; the server allows less.
+const AUDIT_TIME: Duration = Duration::from_secs(11 * 60);
 
 impl Postgres {
     /// How many days before today the inbox remembers. It belongs to the schema, and is the same for all
@@ -45,17 +47,17 @@ impl Postgres {
     /// Dropping the future leaves the one or the other.
     pub async fn set_window_days(&self, days: u32) -> Result<(), StoreError> {
         check_window(days)?;
-        let mut transaction = self.begin_step().await?;
-        sqlx::query("UPDATE inbox_floor SET window_days = $1")
-            .bind(i32::try_from(days).unwrap_or(i32::MAX))
-            .persistent(false)
-            .execute(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
+        let mut transaction = self.begin_plain().await?;
+        heard!(
+            transaction,
+            "the window",
+            sqlx::query("UPDATE inbox_floor SET window_days = $1")
+                .bind(i32::try_from(days).unwrap_or(i32::MAX))
+                .persistent(false)
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await
     }
 
     /// One round. Partitions come first, since claims would have to create what is missing; the floor is
@@ -73,20 +75,15 @@ impl Postgres {
         Ok(maintained)
     }
 
-    /// A transaction of maintenance.
-    pub(crate) async fn begin_step(&self) -> Result<Transaction, StoreError> {
-        let begun = Transaction::begin(self.pool(), &self.begin_plain()).await;
-        begun.map_err(StoreError::rolled_back)
-    }
-
     async fn create_partitions(&self) -> Result<u64, StoreError> {
-        let mut transaction = self.begin_step().await?;
-        let created = create_missing(&mut transaction, &[]).await;
-        let created = created.map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)?;
+        let mut transaction = self.begin_plain().await?;
+        let created = heard!(
+            transaction,
+            "new partitions",
+            create_missing(&mut transaction, &[])
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await?;
         Ok(created)
     }
 
@@ -97,7 +94,7 @@ impl Postgres {
             if !due.must_move {
                 return Ok(true);
             }
-            let moved = Alone::run(self.pool(), include_str!("queries/move_floor.sql")).await;
+            let moved = Alone::run(self.connections(), self.move_floor_sql()).await?;
             match moved {
                 Ok(()) => return Ok(true),
                 Err(error) if is_lock_timeout(&error) => {
@@ -118,13 +115,26 @@ impl Postgres {
         Ok(false)
     }
 
+    /// With the schema to find the tables in, where the session may be another client's.
+    fn move_floor_sql(&self) -> String {
+        let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+        let (schema, rest) = (
+            self.config().search_path(),
+            include_str!("queries/move_floor.sql"),
+        );
+        format!("{begin}; {schema};\n{rest}")
+    }
+
     async fn read_due(&self) -> Result<Due, StoreError> {
-        let mut transaction = self.begin_step().await?;
-        let row = sqlx::query(include_str!("queries/due.sql"))
-            .persistent(false)
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
+        let mut transaction = self.begin_plain().await?;
+        let row = heard!(
+            transaction,
+            "the floor",
+            sqlx::query(include_str!("queries/due.sql"))
+                .persistent(false)
+                .fetch_one(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         let due = || -> sqlx::Result<Due> {
             let window_days: i32 = row.try_get("window_days")?;
@@ -141,53 +151,58 @@ impl Postgres {
     /// Looks for keys under two days, one pair of days after the other. What is found is told once.
     async fn audit(&self, maintained: &mut Maintained) -> Result<(), StoreError> {
         for _ in 0..AUDITS {
-            let mut transaction = self.begin_step().await?;
-            let day: Option<i32> = sqlx::query_scalar(include_str!("queries/next_audit.sql"))
-                .persistent(false)
-                .fetch_optional(&mut *transaction)
-                .await
-                .map_err(misplaced)?;
-            let Some(day) = day else {
+            let mut transaction = self.begin_plain().await?;
+            // It reads two days whole.
+            let audited = timeout(AUDIT_TIME, audit_next(&mut transaction)).await;
+            let audited = transaction.heard("the audit", audited)?;
+            let Some(found) = audited.map_err(misplaced)? else {
                 transaction.rollback().await;
                 return Ok(());
             };
-            // It reads two days whole.
-            sqlx::raw_sql("SET LOCAL statement_timeout = '10min'")
-                .execute(&mut *transaction)
-                .await
-                .map_err(StoreError::rolled_back)?;
-            let (found, examples): (i64, Option<Vec<String>>) =
-                sqlx::query_as(include_str!("queries/audit.sql"))
-                    .bind(day)
-                    .persistent(false)
-                    .fetch_one(&mut *transaction)
-                    .await
-                    .map_err(misplaced)?;
-            // Last, since whoever moves the floor waits for this row while it holds everybody back.
-            let noted = sqlx::query(include_str!("queries/audited.sql"))
-                .bind(day)
-                .persistent(false)
-                .execute(&mut *transaction)
-                .await
-                .map_err(misplaced)?;
-            transaction
-                .commit()
-                .await
-                .map_err(StoreError::indeterminate)?;
-            if found > 0 && noted.rows_affected() > 0 {
-                maintained.doubled += found.unsigned_abs();
-                tracing::error!(
-                    keys = found,
-                    day = %Day::from_number(day),
-                    examples = ?examples.unwrap_or_default(),
-                    "event keys stand under two days: the producer does not repeat the time of an event, \
-                     whose effect may have happened twice; take `producer_repeats_time` back"
-                );
-            }
+            transaction.commit().await?;
+            maintained.doubled += found;
         }
         maintained.postponed = true;
         Ok(())
     }
+}
+
+/// Compares the next day with the one after it. How many keys it is the first to find; `None` when it is
+/// too early.
+async fn audit_next(transaction: &mut Transaction) -> sqlx::Result<Option<u64>> {
+    let day: Option<i32> = sqlx::query_scalar(include_str!("queries/next_audit.sql"))
+        .persistent(false)
+        .fetch_optional(&mut **transaction)
+        .await?;
+    let Some(day) = day else {
+        return Ok(None);
+    };
+    sqlx::raw_sql("SET LOCAL statement_timeout = '10min'")
+        .execute(&mut **transaction)
+        .await?;
+    let (found, examples): (i64, Option<Vec<String>>) =
+        sqlx::query_as(include_str!("queries/audit.sql"))
+            .bind(day)
+            .persistent(false)
+            .fetch_one(&mut **transaction)
+            .await?;
+    // Last, since whoever moves the floor waits for this row while it holds everybody back.
+    let noted = sqlx::query(include_str!("queries/audited.sql"))
+        .bind(day)
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await?;
+    if found == 0 || noted.rows_affected() == 0 {
+        return Ok(Some(0));
+    }
+    tracing::error!(
+        keys = found,
+        day = %Day::from_number(day),
+        examples = ?examples.unwrap_or_default(),
+        "event keys stand under two days: the producer does not repeat the time of an event, whose \
+         effect may have happened twice; take `producer_repeats_time` back"
+    );
+    Ok(Some(found.unsigned_abs()))
 }
 
 struct Due {
@@ -195,11 +210,4 @@ struct Due {
     window_days: u32,
     must_move: bool,
     days_overdue: i32,
-}
-
-/// Whether a rival is at it, or has done it already.
-pub(crate) fn is_rivals_doing(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().map(code).unwrap_or_default();
-    // Not in the prerequisite state: another detaches. In use. Not there any more. A lock that is held.
-    matches!(&*code, "55000" | "55006" | "42P01" | "55P03" | "40P01")
 }

@@ -9,7 +9,6 @@ use sqlx::postgres::PgRow;
 
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
 
 /// Our tables, and what a consumer does with them.
 const TABLES: &[(&str, &str)] = &[
@@ -56,15 +55,9 @@ impl Postgres {
         findings
     }
 
-    async fn plain(&self) -> Result<Transaction, StoreError> {
-        Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)
-    }
-
     /// Tells whether there is a schema to go on with.
     async fn examine_server(&self, findings: &mut Vec<Finding>) -> Result<bool, StoreError> {
-        let mut transaction = self.plain().await?;
+        let mut transaction = self.begin_plain().await?;
         let row = sqlx::query(include_str!("queries/examine.sql"))
             .persistent(false)
             .fetch_one(&mut *transaction)
@@ -88,7 +81,7 @@ impl Postgres {
 
     async fn examine_clock(&self) -> Finding {
         let answer = async {
-            let mut transaction = self.plain().await?;
+            let mut transaction = self.begin_plain().await?;
             // The first statement of a transaction waits for its turn; this one does not.
             let probe = ClockProbe::start();
             let seconds: f64 =
@@ -116,7 +109,7 @@ impl Postgres {
 
     async fn examine_rights(&self) -> Result<Vec<Finding>, StoreError> {
         let (names, privileges): (Vec<&str>, Vec<&str>) = TABLES.iter().copied().unzip();
-        let mut transaction = self.plain().await?;
+        let mut transaction = self.begin_plain().await?;
         let rows = sqlx::query(include_str!("queries/examine_rights.sql"))
             .bind(names)
             .bind(privileges)
@@ -136,7 +129,7 @@ impl Postgres {
     }
 
     async fn examine_consumers(&self) -> Result<Vec<Finding>, StoreError> {
-        let mut transaction = self.plain().await?;
+        let mut transaction = self.begin_plain().await?;
         let consumers: Vec<(i32, String)> = sqlx::query_as(include_str!("queries/consumers.sql"))
             .persistent(false)
             .fetch_all(&mut *transaction)

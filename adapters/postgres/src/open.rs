@@ -8,7 +8,7 @@ use sqlx::Row;
 use crate::blame::misplaced;
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 
 impl Postgres {
     pub(crate) async fn open_consumer(
@@ -21,19 +21,21 @@ impl Postgres {
                 "the consumer's name {name:?} contains NUL"
             )));
         }
-        let mut transaction = Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)?;
-        self.check_environment(&mut transaction).await?;
-        let (id, kept) = self
-            .intern(&mut transaction, name, days)
-            .await
-            .map_err(misplaced)?;
+        self.check_pooler().await?;
+        let mut transaction = self.begin_plain().await?;
+        heard!(
+            transaction,
+            "the start",
+            self.check_environment(&mut transaction)
+        )?;
+        let (id, kept) = heard!(
+            transaction,
+            "the start",
+            self.intern(&mut transaction, name, days)
+        )
+        .map_err(misplaced)?;
         days.check_against(&kept, name)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::rolled_back)?;
+        transaction.commit().await?;
         Ok(id)
     }
 

@@ -9,6 +9,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 
+use crate::transaction::heard;
 use crate::unit::PostgresUnit;
 
 /// A row that [`Context::stage`](oneffect_core::Context::stage) takes, for one table.
@@ -153,11 +154,14 @@ impl PostgresUnit {
         for (_, rows) in tables {
             let mut rows = rows.into_iter();
             if let Some(first) = rows.next() {
-                let written = first
-                    .0
-                    .write(rows.collect(), &mut self.transaction, self.named)
-                    .await;
-                written.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+                heard!(
+                    self.transaction,
+                    "staged rows",
+                    first
+                        .0
+                        .write(rows.collect(), &mut self.transaction, self.named)
+                )
+                .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
             }
         }
         Ok(())

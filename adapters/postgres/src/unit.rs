@@ -9,13 +9,13 @@ use oneffect_core::{
     Begin, Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, Reopen, Settled, StoreError,
     Unit, Verdict,
 };
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 
 use crate::blame::{code, is_outage};
 use crate::commit::commit;
 use crate::filed::FiledKeys;
 use crate::staged::PostgresRow;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 
 /// A transaction of a [`Postgres`](crate::Postgres) store.
 pub struct PostgresUnit {
@@ -59,10 +59,20 @@ impl PostgresUnit {
         error
     }
 
+    /// Whether a statement was prepared under a name where none may be: see
+    /// [`Statements::Unnamed`](crate::Statements::Unnamed). Ours are not, so it was a handler's.
+    fn kept_a_name(&self) -> bool {
+        !self.named && self.transaction.cached_statements_size() > 0
+    }
+
     /// Savepoints are set by name and not through sqlx, whose own, of handlers that nest
     /// transactions, come and go on top of them.
     async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
-        match sqlx::raw_sql(sql).execute(&mut *self.transaction).await {
+        match heard!(
+            self.transaction,
+            "a savepoint",
+            sqlx::raw_sql(sql).execute(&mut *self.transaction)
+        ) {
             Ok(_) => Ok(()),
             Err(error) => {
                 // No active transaction, no such savepoint: ours has been ended.
@@ -82,7 +92,7 @@ impl Unit for PostgresUnit {
     type Row = PostgresRow;
 
     async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
-        self.claim_keys(claims).await
+        heard!(self.transaction, "the claim", self.claim_keys(claims))
     }
 
     fn connection(&mut self) -> &mut PgConnection {
@@ -110,53 +120,96 @@ impl Unit for PostgresUnit {
     }
 
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
-        self.delete_claims(keys).await
+        heard!(
+            self.transaction,
+            "claims given back",
+            self.delete_claims(keys)
+        )
     }
 
     async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
-        self.record_outcomes(outcomes).await
+        heard!(self.transaction, "outcomes", self.record_outcomes(outcomes))
     }
 
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
         self.used = true;
-        self.insert_letters(letters).await
+        heard!(
+            self.transaction,
+            "dead letters",
+            self.insert_letters(letters)
+        )
     }
 
     async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
         self.used = true;
-        self.count_room(limit).await
+        heard!(
+            self.transaction,
+            "the room for dead letters",
+            self.count_room(limit)
+        )
     }
 
     async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
         self.used = true;
-        self.find_letter(source_key).await
+        heard!(
+            self.transaction,
+            "a look for a dead letter",
+            self.find_letter(source_key)
+        )
     }
 
     async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
         self.used = true;
-        self.take_due_letter(id).await
+        heard!(
+            self.transaction,
+            "a dead letter taken",
+            self.take_due_letter(id)
+        )
     }
 
     async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
         self.used = true;
-        self.delete_taken(id).await
+        heard!(
+            self.transaction,
+            "a dead letter deleted",
+            self.delete_taken(id)
+        )
     }
 
     async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
         self.used = true;
-        self.take_back(claim, what).await
+        heard!(
+            self.transaction,
+            "a dead letter reopened",
+            self.take_back(claim, what)
+        )
     }
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.used = true;
-        self.delete_attempts(keys).await
+        heard!(
+            self.transaction,
+            "settled attempts",
+            self.delete_attempts(keys)
+        )
     }
 
     async fn commit(self) -> Result<(), StoreError> {
+        if self.kept_a_name() {
+            // Dropping the transaction rolls it back, and closes the connection.
+            return Err(StoreError::misconfigured(
+                "a handler's statement was kept by name on a connection, and behind a pooler another \
+                 client's could have run in its place, so the unit of work was rolled back: give each \
+                 sqlx query in handlers `.persistent(false)`",
+            ));
+        }
         commit(self.transaction, self.transaction_id.as_deref()).await
     }
 
-    async fn rollback(self) {
+    async fn rollback(mut self) {
+        if self.kept_a_name() {
+            self.transaction.condemn();
+        }
         self.transaction.rollback().await;
     }
 }

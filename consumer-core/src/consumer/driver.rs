@@ -62,6 +62,8 @@ pub(super) struct Driver<S, H> {
     redriving: Redriving,
     /// Lanes whose next event would have to be set aside, which there is no room for.
     without_room: BTreeSet<LaneId>,
+    /// Maintenance; it ends with the driver, if not before.
+    beat: JoinSet<()>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -104,6 +106,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             running: HashMap::new(),
             redriving: Redriving::new(),
             without_room: BTreeSet::new(),
+            beat: JoinSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -117,6 +120,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     ) -> Result<Stats, RunError> {
         let mut shutdown = pin!(shutdown);
         info!(target: TARGET, consumer = %self.name, source = self.source.system(), "consumer started");
+        let beat = self.shop.beat(&self.name, self.stats.clone());
+        self.beat.spawn(beat.run(self.rng.next_u64()));
         while !self.has_stopped() {
             self.redrive_next();
             self.form_batches();
@@ -196,6 +201,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         });
         let mut dropped = 0;
         let mut released = Vec::new();
+        let mut admitted = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             let assignment = delivery.assignment;
             if self.stop.is_some() {
@@ -215,6 +221,13 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             let cancelled = held.cancelled.clone();
             let item = Arc::new(Item::new(&self.config, delivery, cancelled));
             self.flow.add(assignment, item.bytes);
+            admitted.push(item);
+        }
+        let sent = admitted
+            .iter()
+            .map(|item| (item.assignment(), item.sent_on()));
+        self.shop.guard.received(sent);
+        for item in admitted {
             self.enqueue(item);
         }
         let (_, bytes) = self.flow.total();
@@ -302,7 +315,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .chain(revocations)
             .chain(stop)
             .chain(self.circuit.next_tick())
-            .chain(self.redriving.next_look())
+            .chain(self.next_look())
             .min()
     }
 
@@ -343,6 +356,14 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             Some(End::Fatal(store_error)) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
                 self.fail(RunError::Store(store_error));
+                self.put_back(&taken, None);
+            }
+            Some(End::Lagging(lag)) => {
+                if self.fatal.is_none() {
+                    error!(target: TARGET, consumer = %self.name, %lag, "the backlog is older than the inbox remembers; the consumer stops before it is set aside");
+                    self.health.raise(Cause::LagGuard, lag.to_string());
+                }
+                self.fail(RunError::Lagging(lag.to_string()));
                 self.put_back(&taken, None);
             }
             None => self.put_back(&taken, None),

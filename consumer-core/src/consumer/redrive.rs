@@ -112,7 +112,7 @@ impl<S: Store, H: Handler<S>> Redrive<S, H> {
             )));
         }
         let health = HealthHandle::starting();
-        let consumer = opening::open(&self.store, &self.name, &health)
+        let consumer = opening::open(&self.store, &self.name, self.config.days_from(), &health)
             .await
             .map_err(RunError::Store)?;
         let requested = self.store.request_redrive(&filter, redrive_as).await;

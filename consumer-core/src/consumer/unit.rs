@@ -5,6 +5,7 @@ mod handle;
 mod progress;
 mod redrive;
 mod run;
+mod untimely;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,17 @@ use tracing::{debug, warn};
 
 pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
+use super::beat::{Beat, Pulse};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
+use super::lag_guard::{Lag, LagGuard};
 use super::opening::blame;
 use crate::caution::Caution;
 use crate::handler::{Handler, error_chain};
+use crate::late_policy::LatePolicy;
 use crate::pace::Pace;
-use crate::retry::RetrySchedule;
+use crate::retry::{LONGEST_WAIT, RetrySchedule};
+use crate::stats::StatsHandle;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
 
@@ -35,7 +40,12 @@ pub(super) struct Workshop<S, H> {
     retry: RetrySchedule,
     handler_timeout: Duration,
     reply_limit: usize,
+    /// How long an event of now may run again by our own retries.
+    horizon: Duration,
+    late: LatePolicy,
     caution: Caution,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) guard: LagGuard,
     pace: Pace,
     config: ConsumerConfig,
 }
@@ -73,6 +83,8 @@ pub(super) enum End {
     Again(Again),
     /// The consumer must not go on.
     Fatal(StoreError),
+    /// Nor here: it lags too far behind.
+    Lagging(Lag),
 }
 
 /// Why a whole batch runs again, which says how.
@@ -106,9 +118,27 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             retry: config.retry,
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
+            horizon: config.longest_failure().min(LONGEST_WAIT),
+            late: config.late,
             caution: Caution::default(),
+            pulse: Arc::default(),
+            guard: LagGuard::default(),
             pace: Pace::new(),
             config: config.clone(),
+        }
+    }
+
+    /// What is done beside the units of work.
+    pub(super) fn beat(&self, name: &str, stats: StatsHandle) -> Beat<S> {
+        let (store, pulse) = (self.store.clone(), Arc::clone(&self.pulse));
+        Beat::new(name, store, self.consumer, pulse, stats)
+    }
+
+    /// Hands in what was counted since the last beat, if that works in time.
+    pub(super) async fn flush(&self, deadline: Duration) {
+        let flush = self.pulse.flush(&self.store, self.consumer);
+        if let Ok(Err(store_error)) = tokio::time::timeout(deadline, flush).await {
+            debug!(target: TARGET, cause = %error_chain(&store_error), "the ages of the last duplicates are not noted");
         }
     }
 
@@ -165,6 +195,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Trouble::Store { error, prior } => {
                 self.after_store_error(batch, error, prior, report).await
             }
+            Trouble::Lagging(lag) => End::Lagging(lag),
             // The second run undoes with savepoints and never asks for a third.
             Trouble::MustUndo => End::Again(Again::Unexplained),
         }
@@ -235,6 +266,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         } else {
             self.pace.worth_waiting()
         };
+        begin.late = self.late.at(self.pulse.now());
         begin
     }
 

@@ -138,6 +138,7 @@ impl<S: Store> Store for Unreliable<S> {
     }
 
     async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.faults.call(Call::Maintain)?;
         self.store.maintain().await
     }
 

@@ -10,6 +10,7 @@
 mod bench;
 mod chaos;
 mod circuit;
+mod days;
 mod dead_letters;
 mod failures;
 mod fingerprints;

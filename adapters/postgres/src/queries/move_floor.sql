@@ -1,7 +1,6 @@
 -- Raises the floors and opens the period of today, where they are due. Sent as one simple query, which is
 -- one transaction: a client that freezes cannot hold the barrier. Whoever holds back a unit of work by
 -- waiting for it does so for 50 ms.
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = '50ms';
 SET LOCAL statement_timeout = '10s';
 SELECT pg_advisory_xact_lock(781105441, 'inbox_floor'::regclass::oid::int);

@@ -73,6 +73,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             for id in &ending.assignments {
                 self.assignments.remove(id);
                 self.flow.ended(*id);
+                self.shop.guard.ended(*id);
             }
             if running {
                 // A stop begins nothing more, so nothing could take its place.
@@ -108,6 +109,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         info!(target: TARGET, consumer = %self.name, running = self.units.len(), "stopping");
         self.health.raise(Cause::Stopping, "");
         self.source.stop_receiving();
+        self.beat.abort_all();
         self.stop = Some(Stop {
             deadline: later(self.config.drain),
             aborted: 0,
@@ -163,6 +165,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             stats,
             fatal,
             name,
+            shop,
             ..
         } = self;
         let (deadline, aborted) =
@@ -170,7 +173,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         let left = deadline
             .saturating_duration_since(Instant::now())
             .max(CLOSE_GRACE);
-        let closed = source.close(left).await;
+        let (closed, ()) = tokio::join!(source.close(left), shop.flush(left));
         let stats = stats.snapshot();
         info!(target: TARGET, consumer = %name, ?stats, "consumer stopped");
         if let Some(run_error) = fatal {

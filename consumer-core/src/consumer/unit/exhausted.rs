@@ -3,9 +3,8 @@
 use tracing::warn;
 
 use super::progress::log_dead_letter;
-use super::run::{FewerVerdicts, untimely};
+use super::run::FewerVerdicts;
 use super::{Again, Batch, End, Workshop};
-use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::event_key::EventKey;
@@ -49,34 +48,38 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         error: &str,
     ) -> Result<Fate, StoreError> {
         let mut unit = self.store.begin(self.begin(batch)).await?;
-        let claim = Claim::new(key.clone()).with_fingerprint(item.fingerprint);
-        let verdict = unit.claim(std::slice::from_ref(&claim)).await?.pop();
+        let claim = item.claim();
+        let verdict = unit.claim(claim.as_slice()).await?.pop();
+        let exhausted = || {
+            let kind = DeadLetterKind::Exhausted;
+            DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error)
+                .with_fingerprint(item.fingerprint)
+        };
         let (letter, fate) = match verdict {
             Some(Verdict::Fresh(_)) => {
-                let (key, kind) = (Some(key.clone()), DeadLetterKind::Exhausted);
-                let letter = DeadLetter::new(&item.delivery, key, kind, attempts, error)
-                    .with_fingerprint(item.fingerprint);
-                unit.record(&[(claim.key.clone(), Settled::Dead)]).await?;
-                unit.forget_attempts(std::slice::from_ref(&claim.key))
-                    .await?;
-                (letter, Fate::DeadLettered)
+                unit.record(&[(key.clone(), Settled::Dead)]).await?;
+                unit.forget_attempts(std::slice::from_ref(key)).await?;
+                (exhausted(), Fate::DeadLettered)
+            }
+            // Its day was forgotten while it failed. It had not been settled until then, and was
+            // tried as often as it may.
+            Some(Verdict::TooLate { .. } | Verdict::Future { .. }) => {
+                unit.forget_attempts(std::slice::from_ref(key)).await?;
+                (exhausted(), Fate::DeadLettered)
             }
             // Another process has settled the key meanwhile.
-            Some(Verdict::Duplicate { settled, .. }) => {
+            Some(Verdict::Duplicate { settled, age }) => {
                 unit.rollback().await;
-                return Ok(Fate::Duplicate(settled));
+                return Ok(Fate::Duplicate { settled, age });
             }
             Some(Verdict::Mismatch {
                 ours,
                 theirs,
                 settled,
             }) => {
-                let letter =
-                    DeadLetter::mismatch(&item.delivery, claim.key, ours, theirs, &settled);
+                let key = key.clone();
+                let letter = DeadLetter::mismatch(&item.delivery, key, ours, theirs, &settled);
                 (letter, Fate::Mismatched)
-            }
-            Some(verdict @ (Verdict::TooLate { .. } | Verdict::Future { .. })) => {
-                (untimely(item, key, &verdict), Fate::DeadLettered)
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts)),
         };

@@ -117,8 +117,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Ok(redriven) => return redriven,
             Err(Trouble::Failed { error, .. }) => error,
             Err(Trouble::TimedOut { .. }) => self.too_long(),
-            // The second run undoes with savepoints and never asks for a third.
-            Err(Trouble::MustUndo) => return Redriven::NotNow,
+            // The second run undoes with savepoints and never asks for a third; and what is below
+            // the floor is not fresh, and answered before anybody could take it for a backlog.
+            Err(Trouble::MustUndo | Trouble::Lagging(_)) => return Redriven::NotNow,
             Err(Trouble::Store { error, .. }) => match error {
                 StoreError::HandlerEndedTransaction => return Redriven::Fatal(error),
                 // A letter that cannot be read, for one, says something about the letter alone.
@@ -281,6 +282,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         };
         if let Some(key) = key {
             item.fingerprint = self.config.fingerprint.of(item.delivery.payload.as_deref());
+            item.day = self.config.day(&key, &item.delivery);
             item.key = Ok(key);
         }
         Ok(item)

@@ -6,9 +6,11 @@ use tracing::{Instrument, debug, debug_span};
 
 use super::handle::Handled;
 use super::progress::{Mark, Progress, log_dead_letter};
+use super::untimely::{future, untimed};
 use super::{Batch, Report, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
+use crate::consumer::lag_guard::Lag;
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::decode::decode;
 use crate::event_key::EventKey;
@@ -32,6 +34,8 @@ pub(super) enum Trouble {
     Failed { prior: u32, error: String },
     /// A handler overran its time while it had the connection, which is of no use any more.
     TimedOut { at: usize, prior: u32 },
+    /// What is late is a backlog.
+    Lagging(Lag),
     /// The store; with the attempts charged to the last event that was handled.
     Store { error: StoreError, prior: u32 },
 }
@@ -119,7 +123,8 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         };
         let mut verdicts = verdicts.into_iter();
         for (at, item) in batch.items.iter().enumerate() {
-            let verdict = item.key.is_ok().then(|| verdicts.next()).flatten();
+            let claimed = item.key.is_ok() && item.day.is_ok();
+            let verdict = claimed.then(|| verdicts.next()).flatten();
             let is_claimed = matches!(verdict, Some(Verdict::Fresh(_)));
             let mark = progress.mark();
             let mut fate = self
@@ -280,6 +285,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 return Ok(Judged::Known(Fate::DeadLettered));
             }
         };
+        if let Err(unreadable) = &item.day {
+            return Ok(Judged::Known(if blocked {
+                Fate::NotBegun
+            } else {
+                untimed(item, key, unreadable, progress)
+            }));
+        }
         let prior = match verdict {
             Some(Verdict::Fresh(prior)) => prior,
             // The broker counts by position, so behind a failed event of its lane even a duplicate
@@ -287,8 +299,8 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Some(verdict) if blocked && !matches!(verdict, Verdict::Fresh(_)) => {
                 return Ok(Judged::Known(Fate::NotBegun));
             }
-            Some(Verdict::Duplicate { settled, .. }) => {
-                return Ok(Judged::Known(Fate::Duplicate(settled)));
+            Some(Verdict::Duplicate { settled, age }) => {
+                return Ok(Judged::Known(Fate::Duplicate { settled, age }));
             }
             Some(Verdict::Mismatch {
                 ours,
@@ -300,10 +312,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 progress.set_aside_unclaimed(letter);
                 return Ok(Judged::Known(Fate::Mismatched));
             }
-            Some(verdict @ (Verdict::TooLate { .. } | Verdict::Future { .. })) => {
-                let letter = untimely(item, key, &verdict);
-                progress.set_aside_unclaimed(letter);
-                return Ok(Judged::Known(Fate::DeadLettered));
+            Some(Verdict::TooLate { day, floor }) => {
+                let fate = self.too_late(item, key, (day, floor), progress)?;
+                return Ok(Judged::Known(fate));
+            }
+            Some(Verdict::Future { day, last }) => {
+                let fate = future(item, key, (day, last), progress);
+                return Ok(Judged::Known(fate));
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts).into()),
         };
@@ -342,23 +357,6 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
         }
     }
-}
-
-/// The dead letter of an event whose day is no longer remembered, or cannot be true.
-pub(super) fn untimely(item: &Item, key: &EventKey, verdict: &Verdict) -> DeadLetter {
-    let (kind, error) = match verdict {
-        Verdict::TooLate { day, floor } => (
-            DeadLetterKind::TooLate,
-            format!("its day is {day}, and the inbox remembers nothing before {floor}"),
-        ),
-        Verdict::Future { day, last } => (
-            DeadLetterKind::Future,
-            format!("its day is {day}, and {last} is the last one that is believed"),
-        ),
-        _ => (DeadLetterKind::Poison, format!("{verdict:?}")),
-    };
-    DeadLetter::new(&item.delivery, Some(key.clone()), kind, 0, &error)
-        .with_fingerprint(item.fingerprint)
 }
 
 /// A store that breaks its contract.

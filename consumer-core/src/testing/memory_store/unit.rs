@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::connection::{MemoryConnection, MemoryRow};
 use super::database::{InboxKey, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
+use crate::day::Day;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::letters::{Letter, LetterId};
@@ -36,7 +37,8 @@ impl MemoryUnit {
     /// Where the inbox keeps the event, or why it is not to be looked for.
     fn row_of(&self, claim: &Claim) -> Result<InboxKey, Verdict> {
         let state = self.connection.database.state();
-        let place = state.memory.place(claim, self.late, state.clock.today())?;
+        let today = Day::of(state.clock.now());
+        let place = state.memory.place(claim, self.late, today)?;
         Ok((self.connection.consumer(), claim.key.clone(), place))
     }
 
@@ -64,7 +66,9 @@ impl MemoryUnit {
             let state = connection.database.state();
             let prior = state.retries.get(&(consumer, claim.key.clone()));
             let settled = state.inbox.get(&row).map(|row| {
-                let age = state.clock.since(row.recorded_at);
+                // None, if the clock has gone back since.
+                let age = state.clock.now().duration_since(row.recorded_at);
+                let age = age.unwrap_or_default();
                 claim.verdict_on(row.settled.clone(), row.fingerprint, age)
             });
             let settled = settled.filter(|_| !self.reopened.contains(&row));

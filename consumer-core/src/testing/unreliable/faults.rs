@@ -35,6 +35,8 @@ pub enum Call {
     Begin,
     /// [`Store::charge`](crate::Store::charge).
     Charge,
+    /// [`Store::maintain`](crate::Store::maintain).
+    Maintain,
     /// [`Unit::claim`](crate::Unit::claim).
     Claim,
     /// [`Unit::write`](crate::Unit::write).
