@@ -87,7 +87,7 @@ impl DeadLetterBounds {
 }
 
 impl DeadLetter {
-    /// Cuts what is too large. Whose letter it is ([`DeadLetter::source_key`]) was decided by the
+    /// Cuts what is too large. Whose letter it is ([`source_key`](field@DeadLetter::source_key)) was decided by the
     /// whole content, and stays.
     #[must_use]
     pub fn within(mut self, bounds: &DeadLetterBounds) -> Self {

@@ -1,14 +1,19 @@
 //! `oneffect dead-letters`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use bytes::Bytes;
 use oneffect_cli::Code;
+use oneffect_core::testing::MemoryLog;
 use oneffect_core::{
-    AssignmentId, Begin, Claim, ConsumerId, DaysFrom, DeadLetter, DeadLetterKind, DeadLetters,
-    Delivery, EventId, EventKey, Fingerprint, Headers, LetterFilter, LetterId, Position, Settled,
-    Store, Unit,
+    AssignmentId, Begin, Claim, Consumer, ConsumerId, Context, DaysFrom, DeadLetter,
+    DeadLetterKind, DeadLetters, Delivery, EventId, EventKey, Fingerprint, Handler, HandlerResult,
+    Headers, LetterFilter, LetterId, Position, Raw, Settled, Store, Unit, done,
 };
 use serde_json::{Value, json};
 use tokio::join;
+use tokio_util::sync::CancellationToken;
 
 use super::{Operated, on_each_database, oneffect, oneffect_asked};
 
@@ -18,6 +23,7 @@ on_each_database! {
     a_redrive_is_marked_for_the_consumers,
     of_many_letters_a_redrive_is_asked_about,
     whoever_waits_is_told_how_a_redrive_ended,
+    a_running_consumer_does_what_the_command_asks_for,
     discarding_asks_and_names_what_it_deletes,
     nothing_is_meant_by_saying_nothing,
 }
@@ -282,6 +288,49 @@ async fn whoever_waits_is_told_how_a_redrive_ended<D: Operated>() {
     assert_eq!(ended["requested"], 2);
     assert_eq!(ended["redriven"], 1);
     assert_eq!(ended["failed"].to_string(), format!("[{three}]"));
+}
+
+/// Handles everything, and counts.
+struct Counts(Arc<AtomicU32>);
+
+impl<S: Store> Handler<S> for Counts {
+    type Event = Raw;
+
+    async fn handle(&self, _cx: &mut Context<'_, S>, _event: Raw) -> HandlerResult {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        done()
+    }
+}
+
+async fn a_running_consumer_does_what_the_command_asks_for<D: Operated>() {
+    let Some(database) = D::fresh().await else {
+        return;
+    };
+    let [one, two, _] = three_letters(&database).await;
+    let handled = Arc::new(AtomicU32::new(0));
+    let stop = CancellationToken::new();
+    let source = MemoryLog::new("transfers", 4).source();
+    let handler = Counts(Arc::clone(&handled));
+    let consumer = Consumer::new("ledger", source, database.store(), handler);
+
+    let redrive = async {
+        let redrive = ["dead-letters", "redrive", &one, "--wait", "--json"];
+        let ran = oneffect(&database, &redrive).await;
+        stop.cancel();
+        ran
+    };
+    let (stats, ran) = join!(consumer.run(stop.cancelled()), redrive);
+
+    stats.unwrap();
+    assert_eq!(ran.code, Code::Fine, "{ran:?}");
+    assert_eq!(ran.json()["redriven"], 1);
+    assert_eq!(handled.load(Ordering::Relaxed), 1);
+    let record = oneffect(&database, &["inspect", "one", "--json"])
+        .await
+        .json();
+    assert_eq!(record["settled"][0]["outcome"], "done");
+    assert_eq!(record["dead_letters"], json!([]));
+    assert_eq!(ids(&database, &["--consumer", "ledger"]).await, [two]);
 }
 
 async fn discarding_asks_and_names_what_it_deletes<D: Operated>() {

@@ -8,7 +8,12 @@ use crate::options::doctor::Doctor;
 
 #[cfg_attr(
     not(any(feature = "kafka", feature = "sqs")),
-    allow(unused_variables, unused_mut, reason = "built without any broker")
+    allow(
+        unused_variables,
+        unused_mut,
+        clippy::unnecessary_wraps,
+        reason = "built without any broker"
+    )
 )]
 pub(super) fn named(doctor: &Doctor, console: &Console) -> Result<Vec<Box<dyn Source>>, Unusable> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
