@@ -209,11 +209,11 @@ impl DeadLetter {
     pub fn to_delivery(&self) -> Delivery {
         let position = self.position.clone();
         let mut delivery = Delivery::new(position, AssignmentId(0), 0, self.payload.clone());
-        delivery.order = self.order.clone();
-        delivery.key = self.key.clone();
-        delivery.headers = self.headers.clone();
+        delivery.order.clone_from(&self.order);
+        delivery.key.clone_from(&self.key);
+        delivery.headers.clone_from(&self.headers);
         delivery.published_at = self.published_at;
-        delivery.deduplication_id = self.deduplication_id.clone();
+        (delivery.deduplication_id).clone_from(&self.deduplication_id);
         delivery
     }
 

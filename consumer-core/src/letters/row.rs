@@ -115,7 +115,7 @@ impl LetterRow {
         let mut delivery =
             Delivery::new(self.position()?, AssignmentId(0), 0, self.payload.clone());
         delivery.order = self.order();
-        delivery.key = self.raw_key.clone();
+        delivery.key.clone_from(&self.raw_key);
         delivery.headers =
             Headers::from_json(&self.headers).ok_or_else(|| self.unreadable("headers"))?;
         delivery.deduplication_id = self.deduplication_id.as_deref().map(Into::into);

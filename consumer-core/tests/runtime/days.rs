@@ -17,7 +17,7 @@ fn midnight(day: Day) -> SystemTime {
 }
 
 /// An id that is of that day (a UUID of version 7).
-fn id_of(day: Day, number: u32) -> String {
+pub(crate) fn id_of(day: Day, number: u32) -> String {
     let millis = midnight(day).duration_since(UNIX_EPOCH).unwrap();
     let hex = format!("{:012x}", millis.as_millis());
     format!("{}-{}-7000-8000-{number:012x}", &hex[..8], &hex[8..])
@@ -33,7 +33,7 @@ fn store_before_midnight(left: Duration) -> (MemoryStore, Day) {
 }
 
 /// As [`store_before_midnight`], at noon, with the floor where it belongs.
-async fn maintained_store() -> (MemoryStore, Day) {
+pub(crate) async fn maintained_store() -> (MemoryStore, Day) {
     let (store, today) = store_before_midnight(12 * HOUR);
     store.maintain().await.unwrap();
     (store, today)

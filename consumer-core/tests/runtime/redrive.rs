@@ -15,6 +15,7 @@ use oneffect_core::{
 };
 
 use super::bench::*;
+use super::days::{id_of, maintained_store};
 
 const ATTEMPTS: u32 = 2;
 
@@ -654,4 +655,49 @@ async fn letters_of_queues_are_redriven() {
         assert_eq!(store.rows("effect"), ["b1", "a1", "a2"]);
     })
     .await;
+}
+
+/// Whether it took effect before its day was forgotten, nobody can say: so it is for a person to
+/// say that it is new. Both of an event that came too late, and of one that was set aside in time
+/// and redriven too late.
+#[tokio::test(start_paused = true)]
+async fn a_letter_whose_day_is_forgotten_is_redriven_as_new_alone() {
+    for too_late_at_first in [true, false] {
+        locally(async move {
+            let (store, today) = maintained_store().await;
+            let (log, handler) = (MemoryLog::new("t", 1), Scripted::default());
+            let day = if too_late_at_first {
+                today.plus(-20)
+            } else {
+                today
+            };
+            let id = id_of(day, 1);
+            log.produce(0, dead(&id, &["go"]));
+            let running = start(consumer(&log, &store, &handler));
+            until("it is set aside", || store.dead_letters().len() == 1).await;
+            running.stop().await.unwrap();
+            if !too_late_at_first {
+                let month = Duration::from_hours(24 * 30);
+                store.set_now(store.now() + month);
+                store.maintain().await.unwrap();
+                assert_eq!(store.outcome("test", &key(&id)), None, "it is forgotten");
+            }
+            let entered = handler.times(&id);
+
+            let report = redrive(&store, handler.clone(), RedriveAs::Itself).await;
+            assert_report(&report, 0, 0, 0, 1);
+            assert_eq!(handler.times(&id), entered, "it is not even tried");
+            let left = store.list_letters(&all()).await.unwrap().remove(0);
+            assert!(left.error.contains("as new"), "{}", left.error);
+            assert!(left.error.contains(&day.to_string()), "{}", left.error);
+
+            let fixed = Fixed(Scripted::default());
+            let report = redrive(&store, fixed, RedriveAs::New).await;
+            assert_report(&report, 1, 0, 0, 0);
+            assert_once(&store, [id.clone()]);
+            assert_settled(&store, &id, DONE);
+            assert!(store.dead_letters().is_empty());
+        })
+        .await;
+    }
 }

@@ -224,9 +224,10 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         let claim = item.claim();
         if let Some(claim) = &claim {
             // Its row says that it was set aside, and would make it a duplicate.
-            let what = match letter.letter.kind {
-                DeadLetterKind::Rejected => Reopen::Rejected,
-                _ => Reopen::Dead,
+            let what = if letter.letter.kind == DeadLetterKind::Rejected {
+                Reopen::Rejected
+            } else {
+                Reopen::Dead
             };
             if letter.letter.event.is_some() {
                 unit.reopen(claim, what).await?;
@@ -243,21 +244,23 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             None => None,
         };
         let mut progress = Progress::new(&batch);
+        // What it may become takes this letter's place.
+        progress.room = Some(1);
         let mut plan = Plan::first(savepoints);
         W::run(self, unit, &batch, vec![verdict], &mut plan, &mut progress).await?;
         let fate = progress.fates.pop().unwrap_or(Fate::NotBegun);
-        let redriven = match fate {
-            Fate::Applied { .. } => Redriven::Applied,
-            Fate::Rejected { reason } if letter.letter.kind == DeadLetterKind::Rejected => {
+        let redriven = if let Fate::Applied { .. } = fate {
+            Redriven::Applied
+        } else if let Fate::Rejected { reason } = fate {
+            if letter.letter.kind == DeadLetterKind::Rejected {
                 return Ok(Filled::Back(Redriven::GivenUp(reason.into())));
             }
-            Fate::Rejected { reason } => Redriven::Rejected(reason),
+            Redriven::Rejected(reason)
+        } else {
             // It would be set aside as it was before, and no further try will change that.
-            _ => {
-                let error = progress.letters.pop().map(|(_, letter)| letter.error);
-                let error = error.unwrap_or_else(|| "it was not handled".into());
-                return Ok(Filled::Back(Redriven::GivenUp(error)));
-            }
+            let error = progress.letters.pop().map(|(_, letter)| letter.error);
+            let error = error.unwrap_or_else(|| format!("it was not handled: {fate:?}"));
+            return Ok(Filled::Back(Redriven::GivenUp(error)));
         };
         self.write_staged(unit, &batch, &plan, &mut progress)
             .await?;
@@ -311,7 +314,10 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
     ) -> Result<Filled, Trouble> {
         let give_up = |error: String| Ok(Filled::Back(Redriven::GivenUp(error)));
         match verdict {
-            Verdict::Duplicate { settled, .. } if settled == Settled::Dead => give_up(
+            Verdict::Duplicate {
+                settled: Settled::Dead,
+                ..
+            } => give_up(
                 "its event key is that of another event that was set aside: redrive that one"
                     .into(),
             ),

@@ -168,12 +168,11 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         let Some(source_key) = letter.map(|(_, letter)| letter.source_key) else {
             return Ok(true);
         };
-        let room = match progress.room {
-            Some(room) => room,
-            None => {
-                let limit = self.config.dead_letters.letters;
-                unit.room_for_letters(limit).await?
-            }
+        let room = if let Some(room) = progress.room {
+            room
+        } else {
+            let limit = self.config.dead_letters.letters;
+            unit.room_for_letters(limit).await?
         };
         progress.room = Some(room.saturating_sub(1));
         // One that is there already only counts once more.

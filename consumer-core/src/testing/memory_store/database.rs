@@ -287,12 +287,13 @@ impl State {
             }
             Write::Row(row) => self.tables.entry(row.table).or_default().push(row.text),
             Write::Letter(letter) => {
+                let now = self.clock.now();
                 let next = LetterId(self.last_letter + 1);
                 match self.dead_letters.entry((consumer, letter.source_key)) {
-                    Entry::Occupied(mut known) => known.get_mut().again(),
+                    Entry::Occupied(mut known) => known.get_mut().again(now),
                     Entry::Vacant(vacant) => {
                         self.last_letter = next.0;
-                        vacant.insert(LetterRow::new(next, consumer, *letter));
+                        vacant.insert(LetterRow::new(next, consumer, *letter, now));
                     }
                 }
             }

@@ -29,8 +29,12 @@ pub(super) struct LetterRow {
 }
 
 impl LetterRow {
-    pub(super) fn new(id: LetterId, consumer: ConsumerId, letter: DeadLetter) -> Self {
-        let now = SystemTime::now();
+    pub(super) fn new(
+        id: LetterId,
+        consumer: ConsumerId,
+        letter: DeadLetter,
+        now: SystemTime,
+    ) -> Self {
         Self {
             id,
             consumer,
@@ -42,9 +46,9 @@ impl LetterRow {
         }
     }
 
-    pub(super) fn again(&mut self) {
+    pub(super) fn again(&mut self, now: SystemTime) {
         self.deliveries += 1;
-        self.last_at = SystemTime::now();
+        self.last_at = now;
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -182,6 +186,7 @@ impl DeadLetters for MemoryStore {
         yield_now().await;
         let mut state = self.up()?;
         let mut answer = Requested::default();
+        let now = state.clock.now();
         for id in state.found(filter) {
             let Some(row) = state.letter_mut(id) else {
                 continue;
@@ -191,7 +196,6 @@ impl DeadLetters for MemoryStore {
                 answer.refused.push((id, refusal));
                 continue;
             }
-            let now = SystemTime::now();
             let request = RedriveRequest {
                 requested_at: now,
                 redrive_as,
@@ -252,13 +256,14 @@ impl DeadLetters for MemoryStore {
     ) -> Result<(), StoreError> {
         yield_now().await;
         let mut state = self.up()?;
+        let now = state.clock.now();
         if let Some(row) = state.letter_mut(id) {
             row.letter.attempts += 1;
             row.letter.error = error.into();
-            row.last_at = SystemTime::now();
+            row.last_at = now;
             row.redrive = row.redrive.zip(wait).map(|((mut request, _), wait)| {
                 request.attempts += 1;
-                request.due_at = SystemTime::now() + wait;
+                request.due_at = now + wait;
                 (request, Instant::now() + wait)
             });
         }

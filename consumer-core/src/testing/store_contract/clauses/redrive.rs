@@ -73,9 +73,11 @@ impl<F: Fixture> Bench<F> {
     }
 
     async fn settled(&self, event: &EventKey) -> Option<Settled> {
-        match self.look_one(event).await {
-            Verdict::Duplicate { settled, .. } => Some(settled),
-            _ => None,
+        let verdict = self.look_one(event).await;
+        if let Verdict::Duplicate { settled, .. } = verdict {
+            Some(settled)
+        } else {
+            None
         }
     }
 }
