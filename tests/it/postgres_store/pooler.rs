@@ -65,14 +65,13 @@ impl Fixture for BehindPooler {
         self.0.store()
     }
 
-    /// Also where a handler has ended the transaction, and with it the search_path: as one simple query,
+    /// Also where a handler has ended the transaction, and with it the `search_path`: as one simple query,
     /// since the next one may be another session's. What the pooler does keep for a client is its
     /// application's name.
     async fn write_effect(connection: &mut PgConnection, effect: &str) {
-        let hex: String = effect.bytes().map(|byte| format!("{byte:02x}")).collect();
         let insert = format!(
-            "DO $$ BEGIN EXECUTE format('INSERT INTO %I.effect (effect) VALUES (decode(%L, ''hex''))', \
-                                        current_setting('application_name'), '{hex}'); END $$"
+            "DO $$ BEGIN EXECUTE format('INSERT INTO %I.effect (effect) VALUES (convert_to(%L, ''UTF8''))', \
+                                        current_setting('application_name'), $e${effect}$e$); END $$"
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(insert))
             .execute(connection)

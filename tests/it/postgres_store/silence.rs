@@ -49,17 +49,11 @@ const VERBS: [&str; 12] = [
     "forget_attempts",
 ];
 
-struct Row(String);
-
-impl oneffect_postgres::StagedRow for Row {
-    const TABLE: &'static str = "effect";
-    const COLUMNS: &'static [&'static str] = &["effect"];
-
-    fn bind(rows: &[&Self], insert: oneffect_postgres::Insert) -> oneffect_postgres::Insert {
-        let rows: Vec<_> = rows.iter().map(|row| row.0.as_bytes()).collect();
-        insert.bind(rows)
-    }
+struct Entry {
+    effect: Vec<u8>,
 }
+
+oneffect_postgres::staged_row!(Entry in "effect" { effect });
 
 /// The database falls silent just before the verb.
 async fn silence_at(
@@ -98,7 +92,10 @@ async fn silence_at(
     proxy.fall_silent();
     let failed = match verb {
         "claim" => unit.claim(&[key(verb).into()]).await.map(|_| ()),
-        "write" => unit.write(&[Row(verb.into()).into()]).await,
+        "write" => {
+            let effect = verb.as_bytes().to_vec();
+            unit.write(&[Entry { effect }.into()]).await
+        }
         "savepoint" => unit.savepoint().await,
         "rollback_to_savepoint" => unit.rollback_to_savepoint().await,
         "release_savepoint" => unit.release_savepoint().await,
