@@ -30,9 +30,9 @@ pub(crate) async fn run(options: &Options, console: &mut Console) -> anyhow::Res
             let address = Address::of(common, console)?;
             doctor::run(doctor, &address, common.json, console).await
         }
-        Command::Inbox => {
+        Command::Inbox(inbox) => {
             let address = Address::of(common, console)?;
-            inbox::run(&address, common.json, console).await
+            inbox::run(inbox, &address, common.json, console).await
         }
         Command::Window(window) => {
             let address = Address::given(common, console)?;

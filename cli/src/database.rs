@@ -201,6 +201,14 @@ impl Database {
         }
     }
 
+    pub(crate) async fn window_days(&self) -> anyhow::Result<u32> {
+        on!(self, store => store.window_days().await)
+    }
+
+    pub(crate) async fn set_window_days(&self, days: u32) -> anyhow::Result<()> {
+        on!(self, store => store.set_window_days(days).await)
+    }
+
     pub(crate) async fn inbox(&self) -> anyhow::Result<InboxReport> {
         on!(self, store => store.inbox().await)
     }

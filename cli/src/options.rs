@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// What the inbox holds, by days, and what it takes on the disk
     #[command(after_help = help::INBOX)]
-    Inbox,
+    Inbox(Inbox),
     /// Look at the events that were set aside, have them handled again, or delete them
     #[command(subcommand, after_help = help::LETTERS)]
     DeadLetters(letters::DeadLetters),
@@ -104,6 +104,15 @@ pub(crate) struct Agreed {
     /// Do not ask
     #[arg(long, action = ArgAction::SetTrue)]
     pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Inbox {
+    /// Have it remember so many days before today
+    #[arg(long, value_name = "DAYS")]
+    pub(crate) set_window: Option<u32>,
+    #[command(flatten)]
+    pub(crate) agreed: Agreed,
 }
 
 #[derive(Args, Debug)]

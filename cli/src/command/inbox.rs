@@ -5,15 +5,20 @@ use serde::Serialize;
 
 use crate::code::Code;
 use crate::console::Console;
-use crate::database::Address;
+use crate::database::{Address, Database};
+use crate::options::Inbox;
 use crate::text::{self, Lines};
 
 pub(super) async fn run(
+    inbox: &Inbox,
     address: &Address,
     json: bool,
     console: &mut Console,
 ) -> anyhow::Result<Code> {
     let database = address.open().await?;
+    if let Some(days) = inbox.set_window {
+        set_window(days, inbox.agreed.yes, address, &database, console).await?;
+    }
     let working = console.working("counting");
     let report = database.inbox().await?;
     drop(working);
@@ -23,6 +28,25 @@ pub(super) async fn run(
         print(&report, address, console)?;
     }
     Ok(Code::Fine)
+}
+
+/// A shorter one forgets, which cannot be taken back.
+async fn set_window(
+    days: u32,
+    yes: bool,
+    address: &Address,
+    database: &Database,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    let now = database.window_days().await?;
+    if days < now {
+        let what = format!(
+            "This has the inbox in {address} remember {days} days instead of {now}, and forget what \
+             is older; an event that is forgotten may take effect again when it is delivered again."
+        );
+        console.confirm(yes, &what)?;
+    }
+    database.set_window_days(days).await
 }
 
 fn print(report: &InboxReport, address: &Address, console: &mut Console) -> anyhow::Result<()> {

@@ -60,7 +60,8 @@ Examples:
   oneffect migrate status --json || echo 'migrate before you deploy'";
 
 pub(super) const MIGRATE_SQL: &str = "\
-With --from no database is asked, and of --database only its kind counts.
+With --from no database is asked, and of --database only its kind counts. A new inbox remembers 8
+days (`oneffect inbox --set-window`), and `oneffect maintain` makes its first partitions.
 
 Examples:
   oneffect migrate sql | psql -v ON_ERROR_STOP=1 \"$DATABASE_URL\"
@@ -135,11 +136,15 @@ Examples:
   oneffect doctor --topic transfers --group ledger --replay-horizon webhooks=3d";
 
 pub(super) const INBOX: &str = "\
-Rows are the server's estimate on PostgreSQL, and are counted on SQLite.
+Rows are the server's estimate on PostgreSQL, and are counted on SQLite. The window belongs to the
+inbox, and is the same for all of its consumers. A longer one is there once so much time has passed;
+a shorter one forgets what is older, for good, so it asks first, on a terminal, and elsewhere needs
+--yes.
 
 Examples:
   oneffect inbox
-  oneffect inbox --json";
+  oneffect inbox --json
+  oneffect inbox --set-window 15";
 
 pub(super) const WINDOW: &str = "\
 No database is asked: of --database, only its kind counts, and without one it is PostgreSQL. The

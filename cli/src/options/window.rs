@@ -11,8 +11,8 @@ pub(crate) struct Window {
     /// For how many days they are to be remembered
     #[arg(long, value_name = "N")]
     pub(crate) days: u32,
-    /// An event id as the producer writes them: its length counts, and whether a
-    /// time is in it [default: a UUID of version 7]
+    /// An event id as the producer writes them: its length counts, and
+    /// whether a time is in it [default: a UUID of version 7]
     #[arg(long, value_name = "EVENT_ID", value_parser = super::event_id, verbatim_doc_comment)]
     pub(crate) id: Option<EventId>,
     /// Bytes of a tenant's name

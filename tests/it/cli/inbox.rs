@@ -3,11 +3,12 @@
 use oneffect_cli::Code;
 use oneffect_core::{Begin, Claim, DaysFrom, EventId, EventKey, Store, Unit};
 
-use super::{Operated, on_each_database, oneffect};
+use super::{Operated, on_each_database, oneffect, oneffect_asked};
 
 on_each_database! {
     the_inbox_is_shown_by_its_days,
     maintenance_says_what_it_did,
+    a_shorter_window_is_asked_about,
 }
 
 async fn the_inbox_is_shown_by_its_days<D: Operated>() {
@@ -32,7 +33,9 @@ async fn the_inbox_is_shown_by_its_days<D: Operated>() {
         .charge(consumer, &failing, "boom", second)
         .await
         .unwrap();
-    database.execute("ANALYZE").await.unwrap();
+    // What is estimated is known then; the second is there on PostgreSQL alone.
+    database.execute("ANALYZE inbox").await.unwrap();
+    let _ = database.execute("ANALYZE inbox_open").await;
 
     let json = oneffect(&database, &["inbox", "--json"]).await;
     let text = oneffect(&database, &["inbox"]).await;
@@ -83,4 +86,37 @@ async fn maintenance_says_what_it_did<D: Operated>() {
         text.out.contains(done["floor"].as_str().unwrap()),
         "{text:?}"
     );
+}
+
+async fn a_shorter_window_is_asked_about<D: Operated>() {
+    let Some(database) = D::fresh().await else {
+        return;
+    };
+    let window = async || {
+        let inbox = oneffect(&database, &["inbox", "--json"]).await;
+        inbox.json()["window_days"].as_u64().unwrap()
+    };
+    let set = |days| ["inbox", "--set-window", days];
+
+    let longer = oneffect(&database, &set("15")).await;
+    assert_eq!(longer.code, Code::Fine, "{longer:?}");
+    assert!(longer.out.contains("15 d"), "{longer:?}");
+    let alone = oneffect(&database, &set("3")).await;
+    assert_eq!(alone.code, Code::Usage);
+    assert!(alone.err.contains("--yes"), "{alone:?}");
+    let declined = oneffect_asked(&database, &set("3"), "n\n").await;
+    assert_eq!(declined.code, Code::Usage);
+    assert_eq!(window().await, 15);
+
+    let agreed = oneffect(&database, &[&set("3")[..], &["--yes"]].concat()).await;
+    assert_eq!(agreed.code, Code::Fine, "{agreed:?}");
+    assert_eq!(window().await, 3);
+    let none = oneffect(&database, &set("0")).await;
+    assert_eq!(
+        none.code,
+        Code::Usage,
+        "zero is fewer, so it is asked about: {none:?}"
+    );
+    let none = oneffect(&database, &[&set("0")[..], &["--yes"]].concat()).await;
+    assert_eq!(none.code, Code::Failed, "{none:?}");
 }
