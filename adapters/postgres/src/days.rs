@@ -21,7 +21,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(150);
 /// How many days are compared in a round at most.
 const AUDITS: u32 = 10;
 /// How long comparing two days may take; the server allows less.
-const AUDIT_TIME: Duration = Duration::from_secs(11 * 60);
+const AUDIT_TIME: Duration = Duration::from_mins(11);
 
 impl Postgres {
     /// How many days before today the inbox remembers. It belongs to the schema, and is the same for all

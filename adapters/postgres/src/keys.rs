@@ -104,8 +104,8 @@ mod tests {
             assert_eq!(keys.place(&id, &tenant), Some(place));
         }
         assert_eq!(keys.place(b"\x02b", b"x"), None);
-        assert!(keys.ids().is_sorted());
-        let mut pairs = keys.pairs();
+        assert!(keys.all().ids().is_sorted());
+        let mut pairs = keys.all().pairs();
         pairs.sort();
         pairs.dedup();
         assert_eq!(pairs.len(), batch.len());

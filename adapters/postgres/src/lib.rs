@@ -20,6 +20,17 @@
 //!   behind a pooler that hands out connections by transaction too, such as PgBouncer. A consumer
 //!   finds out what stands there before it starts, and refuses where it would go wrong.
 //!
+//! - A role that owns these tables, for the consumers or for whoever else runs maintenance: the
+//!   inbox is partitioned by days, and its partitions are created ahead and dropped when they are
+//!   forgotten. A consumer whose role may not is right as long as somebody else's does.
+//!
+//! # How long it remembers
+//! For [`PostgresConfig::window_days`], which belongs to the schema. An event that has a day of its
+//! own (the time inside a UUIDv7 or a ULID) is kept in `inbox` under that day; all others in
+//! `inbox_open`, by the period in which they came. The view `inbox_readable` shows both. What is
+//! forgotten is dropped as a whole, and holds nobody up who writes meanwhile; before that the floor
+//! is raised in `inbox_floor`, below which no event is ever taken for a new one.
+//!
 //! # What it does when the database is heard no more
 //! No call waits for ever: see [`PostgresConfig::answer_timeout`].
 //!
