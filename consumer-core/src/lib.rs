@@ -18,6 +18,7 @@ pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
+mod event_record;
 mod finding;
 mod fingerprint;
 mod flow;
@@ -25,11 +26,13 @@ mod handler;
 mod headers_json;
 mod health;
 mod identify;
+mod inbox_report;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
 mod late_policy;
 mod letters;
+mod migrations;
 mod pace;
 mod reply;
 mod retry;
@@ -58,6 +61,7 @@ pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
 pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use event_record::{EventRecord, FailedRecord, Filed, SettledRecord};
 pub use finding::{Finding, Level};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
@@ -67,12 +71,14 @@ pub use handler::{
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
 pub use identify::{IdFrom, TenantFrom, TimeFrom};
+pub use inbox_report::{ConsumerReport, InboxPart, InboxPartKind, InboxReport};
 pub use lanes::Lanes;
 pub use late_policy::LatePolicy;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
 };
+pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;

@@ -370,6 +370,17 @@ pub enum Settled {
     Dead,
 }
 
+impl Settled {
+    /// Its name: `done`, `rejected` or `dead`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Done { .. } => "done",
+            Self::Rejected { .. } => "rejected",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 /// Whose fault a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {

@@ -16,6 +16,7 @@
 )]
 
 mod child;
+mod cli;
 mod doctor;
 mod end_to_end;
 mod kafka_source;

@@ -63,7 +63,8 @@ pub enum Statements {
     /// other connections, and [`Postgres::pool`](crate::Postgres::pool), is its own affair: there a
     /// statement must stand in a transaction as well.
     ///
-    /// COST
+    /// Each statement takes a second round trip, so a unit that claims and writes one staged table takes
+    /// six instead of four: measured, 1.7 times as long for a single event, and 1.2 times for 500.
     Unnamed,
 }
 
@@ -140,13 +141,8 @@ impl PostgresConfig {
     }
 
     pub(crate) fn validate(&self) -> Result<(), StoreError> {
-        if let Some(schema) = self.schema.as_deref()
-            && !is_plain_name(schema)
-        {
-            return Err(StoreError::misconfigured(format!(
-                "schema {schema:?}: use a name of lower-case letters, digits and underscores, at \
-                 most 63, that does not begin with a digit"
-            )));
+        if let Some(schema) = self.schema.as_deref() {
+            check_schema(schema)?;
         }
         if self.max_connections == 0 {
             return Err(StoreError::misconfigured(
@@ -209,6 +205,16 @@ fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis())
         .unwrap_or(i32::MAX)
         .max(1)
+}
+
+pub(crate) fn check_schema(schema: &str) -> Result<(), StoreError> {
+    if is_plain_name(schema) {
+        return Ok(());
+    }
+    Err(StoreError::misconfigured(format!(
+        "schema {schema:?}: use a name of lower-case letters, digits and underscores, at most 63, \
+         that does not begin with a digit"
+    )))
 }
 
 /// Names that need no quotes, so that nothing of a name can be read as SQL or as another option.

@@ -37,6 +37,8 @@ mod connections;
 mod dead_letter;
 mod duplicate_ages;
 mod examine;
+mod inbox;
+mod inspect;
 mod keys;
 mod letters;
 mod migrate;
@@ -47,6 +49,7 @@ mod retry;
 mod size;
 mod staged;
 mod store;
+mod times;
 mod transaction;
 mod unit;
 

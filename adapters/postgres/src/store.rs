@@ -154,6 +154,18 @@ impl Postgres {
             .begin(wait);
         Transaction::begin(&self.connections, &sql, wait).await
     }
+
+    /// A transaction that reads one state of the database, also of a standby, and dates as ISO has
+    /// them. Roll it back when done.
+    pub(crate) async fn begin_reading(&self) -> Result<Transaction, StoreError> {
+        let wait = Duration::from_secs(10);
+        let config = PostgresConfig::clone(&self.config);
+        let begin = config
+            .isolation(crate::Isolation::RepeatableRead)
+            .begin(wait);
+        let begin = format!("{begin}; SET TRANSACTION READ ONLY; SET LOCAL datestyle = 'ISO'");
+        Transaction::begin(&self.connections, &begin, wait).await
+    }
 }
 
 #[async_trait]

@@ -29,6 +29,8 @@ mod days;
 mod dead_letter;
 mod duplicate_ages;
 mod examine;
+mod inbox;
+mod inspect;
 mod keys;
 mod letters;
 mod migrate;
@@ -38,6 +40,7 @@ mod retry;
 mod size;
 mod staged;
 mod store;
+mod times;
 mod transaction;
 mod unit;
 

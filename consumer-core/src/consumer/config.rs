@@ -143,7 +143,7 @@ impl ConsumerConfig {
 
     /// How long an event can take from its first attempt until it is set aside, as long as nothing
     /// is away that is nobody's fault.
-    pub(crate) fn longest_failure(&self) -> Duration {
+    pub fn longest_failure(&self) -> Duration {
         let attempts = self.handler_timeout.saturating_mul(self.retry.max_attempts);
         attempts.saturating_add(self.retry.longest_total())
     }

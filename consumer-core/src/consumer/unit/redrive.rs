@@ -293,6 +293,11 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             item.day = self.config.day(&key, &item.delivery);
             item.key = Ok(key);
         }
+        if requested.redrive_as == RedriveAs::New && item.day.is_err() {
+            // Without the time that its producer was to repeat it is filed where those events are
+            // that have none, as one that comes too late is.
+            item.day = Ok(None);
+        }
         Ok(item)
     }
 
