@@ -55,11 +55,11 @@ use crate::store::{Settled, Store, StoreError};
 /// 3. It answers [`all_done`], or [`each`] with one outcome for each event, in their order: done,
 ///    done with a reply, rejected, or an error, which is that event's transient failure.
 /// 4. **An event that it rejects it has written nothing for.** Nothing could undo it: the
-///    transaction is the whole batch's. Builds with debug assertions check it: they call the
-///    handler once more with that event alone, and undo that; an event that it had written for is
-///    set aside in the end, with a message that says so. (An event that stands alone is undone by
-///    the database, whatever it wrote.)
-/// 5. When some events fail, all is undone, and the handler is called again without them and without
+///    transaction is the whole batch's. Builds with debug assertions check it where the handler has
+///    had the connection: they call it once more with that event alone, undo that, and stop the
+///    consumer if it has written anything. (An event that stands alone is undone by the database,
+///    whatever was written for it; and rows that were staged for a rejected event are dropped.)
+/// 5. When some events fail, or rows staged for them cannot be written, all is undone, and the handler is called again without them and without
 ///    the later ones of their lanes; they run alone. When it answers with an error for all, panics,
 ///    or overruns [`ConsumerConfig::handler_timeout`](crate::ConsumerConfig::handler_timeout), it is
 ///    called with halves of the batch, until the culprit stands alone. Only a failure alone is

@@ -49,7 +49,7 @@ use crate::store::{Settled, Store};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle events inside a unit of work of `{S}`",
     label = "not a handler for this store",
-    note = "implement `Handler<{S}>` for it, or give the consumer the store that it was written for"
+    note = "implement `Handler<{S}>` for it, or give the consumer the store that it was written for; a `BatchHandler<{S}>` goes to `Consumer::batches`"
 )]
 pub trait Handler<S: Store>: Send + Sync + 'static {
     /// What the handler is given; see [`Decode`].

@@ -1,12 +1,14 @@
 //! The consumers: run, crashed, and started again.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect::{
-    AssignmentId, Consumer, Reach, Settlement, Source, SourceError, SourceEvent, Stats, StatsHandle,
+    AssignmentId, Consumer, ConsumerConfig, Lanes, Reach, RunError, Settlement, Source, SourceError,
+    SourceEvent, Stats, StatsHandle,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -14,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::books::Books;
 use crate::broker::Broker;
-use crate::handler::Ledger;
+use crate::handler::{Ledger, Style};
 
 /// What every consumer of a crew is made of.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Recipe<Br, B> {
     pub(crate) handler: Ledger,
     pub(crate) name: String,
     pub(crate) workers: usize,
+    pub(crate) lanes: Lanes,
+    pub(crate) batch: usize,
 }
 
 /// Consumers of one group.
@@ -153,7 +157,8 @@ impl<Br: Broker, B: Books> Member<Br, B> {
         loop {
             let doomed = Arc::new(AtomicBool::new(false));
             let consumer = self.consumer(Arc::clone(&doomed)).await?;
-            let _ = self.numbers.send((self.place, consumer.stats()));
+            let (stats, running) = consumer;
+            let _ = self.numbers.send((self.place, stats));
             let death = async {
                 match self.crashes.recv().await {
                     Some(after) => {
@@ -165,7 +170,7 @@ impl<Br: Broker, B: Books> Member<Br, B> {
             };
             // Dropping the consumer's future is the crash: whatever runs is gone, wherever it was.
             tokio::select! {
-                ended = consumer.run(self.stop.cancelled()) => {
+                ended = running => {
                     ended?;
                     return Ok(());
                 }
@@ -174,22 +179,32 @@ impl<Br: Broker, B: Books> Member<Br, B> {
         }
     }
 
+    /// A consumer, and its numbers.
     async fn consumer(
         &self,
         doomed: Arc<AtomicBool>,
-    ) -> anyhow::Result<Consumer<Mortal<Br::Source>, B::Store, Ledger>> {
+    ) -> anyhow::Result<(
+        StatsHandle,
+        Pin<Box<dyn Future<Output = Result<Stats, RunError>> + Send>>,
+    )> {
         let source = Mortal {
             source: self.recipe.broker.source(),
             doomed,
         };
         let store = self.recipe.books.store().await?;
-        let consumer = Consumer::new(
-            &*self.recipe.name,
-            source,
-            store,
-            self.recipe.handler.clone(),
-        );
-        Ok(consumer.workers(self.recipe.workers))
+        let (name, handler) = (&*self.recipe.name, self.recipe.handler.clone());
+        let mut config = ConsumerConfig::default();
+        config.workers = self.recipe.workers;
+        config.lanes = self.recipe.lanes;
+        config.batch.messages = self.recipe.batch;
+        let stop = self.stop.clone().cancelled_owned();
+        Ok(if handler.style == Style::Batch {
+            let consumer = Consumer::batches(name, source, store, handler).config(config);
+            (consumer.stats(), Box::pin(consumer.run(stop)))
+        } else {
+            let consumer = Consumer::new(name, source, store, handler).config(config);
+            (consumer.stats(), Box::pin(consumer.run(stop)))
+        })
     }
 }
 

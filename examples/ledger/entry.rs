@@ -63,6 +63,12 @@ pub(crate) trait Entries: Store<Row: From<Entry>> {
         connection: &mut Self::Connection,
         transfer: &Transfer,
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
+
+    /// Writes the entries of many transfers now.
+    fn enter_all(
+        connection: &mut Self::Connection,
+        transfers: &[&Transfer],
+    ) -> impl Future<Output = sqlx::Result<()>> + Send;
 }
 
 impl Entries for Postgres {
@@ -75,6 +81,25 @@ impl Entries for Postgres {
             .bind(&transfer.currency)
             .bind(transfer.occurred_at)
             .bind(&transfer.memo)
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+
+    async fn enter_all(connection: &mut PgConnection, transfers: &[&Transfer]) -> sqlx::Result<()> {
+        macro_rules! column {
+            ($field:ident) => {
+                transfers.iter().map(|t| &t.$field).collect::<Vec<_>>()
+            };
+        }
+        sqlx::query(include_str!("sql/postgres/enter_all.sql"))
+            .bind(column!(event_id))
+            .bind(column!(from_account))
+            .bind(column!(to_account))
+            .bind(column!(amount_minor))
+            .bind(column!(currency))
+            .bind(column!(occurred_at))
+            .bind(column!(memo))
             .execute(connection)
             .await?;
         Ok(())
@@ -93,6 +118,17 @@ impl Entries for Sqlite {
             .bind(&transfer.memo)
             .execute(connection)
             .await?;
+        Ok(())
+    }
+
+    /// There is no round trip to save.
+    async fn enter_all(
+        connection: &mut SqliteConnection,
+        transfers: &[&Transfer],
+    ) -> sqlx::Result<()> {
+        for transfer in transfers {
+            Self::enter(connection, transfer).await?;
+        }
         Ok(())
     }
 }

@@ -166,6 +166,8 @@ async fn with_books<Br: Broker, B: Books>(
         handler: options.handler(is_real),
         name: options.consumer.clone(),
         workers: options.workers,
+        lanes: options.lanes,
+        batch: options.batch,
     };
     run::consume(&plan, recipe).await
 }

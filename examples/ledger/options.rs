@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use oneffect::Lanes;
 
-use crate::handler::Ledger;
+use crate::handler::{Ledger, Style};
 use crate::stream::Mix;
 
 /// Options as they are given.
@@ -108,6 +109,22 @@ pub(crate) struct Options {
     /// Units of work that each consumer runs at once
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Task")]
     pub(crate) workers: usize,
+    /// How the handler writes
+    #[arg(long, value_enum, default_value_t, help_heading = "Task")]
+    handler: Style,
+    /// What is handled in order: all of a partition, all of a record key (a transfer's is the account
+    /// that pays), or nothing
+    #[arg(
+        long,
+        value_name = "LANES",
+        default_value = "partition",
+        value_parser = lanes,
+        help_heading = "Task"
+    )]
+    pub(crate) lanes: Lanes,
+    /// Events that a unit of work takes at most
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = at_least_one, help_heading = "Task")]
+    pub(crate) batch: usize,
     /// Last print a line of JSON: `events`, `applied`, `rejected` and `dead_letters` are those settled
     /// in the database since the run began, by whomever; `deliveries` and `duplicates` are this
     /// process's
@@ -127,9 +144,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Stream")]
     pub(crate) seed: u64,
 
-    /// Write each transfer by a statement of its own, instead of all of a batch by one
-    #[arg(long, help_heading = "For tests")]
-    direct: bool,
     /// How long the handler dawdles while its transaction is open
     #[arg(
         long,
@@ -266,7 +280,7 @@ impl Options {
 
     pub(crate) fn handler(&self, is_real: bool) -> Ledger {
         Ledger {
-            direct: self.direct,
+            style: self.handler,
             delay: Duration::from_millis(self.handler_delay_ms),
             fail_rate: self.fail_rate.unwrap_or(if is_real { 0.0 } else { 0.0002 }),
         }
@@ -289,6 +303,15 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err("at least 1".to_owned()),
+    }
+}
+
+fn lanes(text: &str) -> Result<Lanes, String> {
+    match text {
+        "partition" => Ok(Lanes::Partition),
+        "key" => Ok(Lanes::Key),
+        "unordered" => Ok(Lanes::Unordered),
+        _ => Err("one of partition, key, unordered".to_owned()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a broker to a database, through everything that goes wrong on the way.
 
+mod batches;
 pub(crate) mod brokers;
 pub(crate) mod databases;
 mod handler;
@@ -11,10 +12,12 @@ mod redrive;
 mod staged;
 mod storm;
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use oneffect::{
-    Consumer, RetrySchedule, RunError, Source, Stats, StatsHandle, Store, shutdown_signal,
+    AllAtOnce, Consumer, RetrySchedule, RunError, Source, Stats, StatsHandle, Store,
+    shutdown_signal,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -76,11 +79,33 @@ impl Running {
         H: oneffect::Handler<S>,
     {
         let stats = consumer.stats();
+        Self::with(stats, probe, |stopped| consumer.run(stopped))
+    }
+
+    pub(crate) fn run_batches<Src, S, H>(consumer: Consumer<Src, S, H, AllAtOnce>) -> Self
+    where
+        Src: Source,
+        S: Store,
+        H: oneffect::BatchHandler<S>,
+    {
+        let stats = consumer.stats();
+        Self::with(stats, Probe::default(), |stopped| consumer.run(stopped))
+    }
+
+    fn with<R>(
+        stats: StatsHandle,
+        probe: Probe,
+        run: impl FnOnce(Pin<Box<dyn Future<Output = ()> + Send>>) -> R,
+    ) -> Self
+    where
+        R: Future<Output = Result<Stats, RunError>> + Send + 'static,
+    {
         let (stop, stopped) = oneshot::channel();
-        #[allow(clippy::disallowed_methods, reason = "the handle is awaited in `stop`")]
-        let task = tokio::spawn(consumer.run(async {
+        let stopped = Box::pin(async {
             let _ = stopped.await;
-        }));
+        });
+        #[allow(clippy::disallowed_methods, reason = "the handle is awaited in `stop`")]
+        let task = tokio::spawn(run(stopped));
         Self {
             stop,
             task,

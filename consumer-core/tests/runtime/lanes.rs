@@ -128,7 +128,7 @@ async fn a_key_that_is_stuck_lets_the_others_run_ahead_until_the_room_is_full() 
         let (log, store) = (MemoryLog::new("t", 2), MemoryStore::new());
         log.produce(0, of("stuck", event("stuck", &["fail_late", "go"])));
         // Of a hundred events, one is behind the stuck one.
-        for n in 0..20_000 {
+        for n in 0..12_000 {
             let key = if n % 100 == 0 {
                 "stuck".into()
             } else {
@@ -158,7 +158,7 @@ async fn a_key_that_is_stuck_lets_the_others_run_ahead_until_the_room_is_full() 
             "the other partition is through, and the keys are far ahead",
             || {
                 most = most.max(stats.snapshot().in_flight);
-                log.committed(1) == 3000 && effects(&store).len() > 3000 + 5000
+                log.committed(1) == 3000 && store.rows("effect").len() > 3000 + 5000
             },
         )
         .await;
@@ -172,7 +172,7 @@ async fn a_key_that_is_stuck_lets_the_others_run_ahead_until_the_room_is_full() 
         // What was on its way when the pause was asked for still comes.
         assert!(most <= 100 + 2 * 500, "{most}");
         consumer.stop().await.unwrap();
-        assert_eq!(effects(&store).len(), 23_001);
+        assert_eq!(effects(&store).len(), 15_001);
         assert!(effects_of(&store, 'o').is_sorted());
     })
     .await;

@@ -9,6 +9,8 @@ pub(crate) struct Contender {
     pub(crate) program: &'static str,
     pub(crate) args: &'static [&'static str],
     pub(crate) pace: Pace,
+    /// It takes part although nobody has named it.
+    pub(crate) always: bool,
 }
 
 /// How many deliveries make a run of some seconds.
@@ -31,26 +33,113 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         program: "naive-twin",
         args: &[],
         pace: Pace::Slow,
+        always: true,
     },
     Contender {
         name: BATCH_TWIN,
         program: "batch-twin",
         args: &[],
         pace: Pace::Fast,
+        always: true,
     },
     Contender {
         name: "oneffect-plain",
         program: "oneffect-contender",
         args: &["--handler", "plain"],
         pace: Pace::Slow,
+        always: true,
     },
     Contender {
         name: "oneffect-staged",
         program: "oneffect-contender",
         args: &["--handler", "staged"],
         pace: Pace::Fast,
+        always: true,
     },
-    // The batch handler stands here when it exists.
+    Contender {
+        name: "oneffect-batch",
+        program: "oneffect-contender",
+        args: &["--handler", "batch"],
+        pace: Pace::Fast,
+        always: true,
+    },
+    Contender {
+        name: "oneffect-by-key",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--lanes", "key"],
+        pace: Pace::Fast,
+        always: true,
+    },
+    Contender {
+        name: "oneffect-unordered",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--lanes", "unordered"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "staged-fails-0.1",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--fail", "0.001"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "by-key-fails-0.1",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--lanes", "key", "--fail", "0.001"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "plain-fails-0.1",
+        program: "oneffect-contender",
+        args: &["--handler", "plain", "--fail", "0.001"],
+        pace: Pace::Slow,
+        always: false,
+    },
+    Contender {
+        name: "staged-fails-1",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--fail", "0.01"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "by-key-fails-1",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--lanes", "key", "--fail", "0.01"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "plain-fails-1",
+        program: "oneffect-contender",
+        args: &["--handler", "plain", "--fail", "0.01"],
+        pace: Pace::Slow,
+        always: false,
+    },
+    Contender {
+        name: "staged-fails-10",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--fail", "0.1"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "by-key-fails-10",
+        program: "oneffect-contender",
+        args: &["--handler", "staged", "--lanes", "key", "--fail", "0.1"],
+        pace: Pace::Fast,
+        always: false,
+    },
+    Contender {
+        name: "plain-fails-10",
+        program: "oneffect-contender",
+        args: &["--handler", "plain", "--fail", "0.1"],
+        pace: Pace::Slow,
+        always: false,
+    },
 ];
 
 pub(crate) fn named(name: &str) -> Option<&'static Contender> {
