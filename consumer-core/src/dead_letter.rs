@@ -57,6 +57,8 @@ pub enum DeadLetterKind {
     Future,
     /// Its handler's reply is too large to be stored, or cannot be serialised.
     ReplyTooLarge,
+    /// Process after process ended while it handled this event and nothing else.
+    Crashed,
 }
 
 impl DeadLetterKind {
@@ -69,6 +71,7 @@ impl DeadLetterKind {
             Self::TooLate => "too_late",
             Self::Future => "future",
             Self::ReplyTooLarge => "reply_too_large",
+            Self::Crashed => "crashed",
         }
     }
 }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::claim::Claim;
+use crate::crash_guard::{Mark, ProcessId};
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -35,6 +36,9 @@ use crate::handler::one_line;
 ///    ([`Claim::verdict_on`] decides), and leaves the row as it was.
 /// 10. What was recorded comes back with every duplicate as it was: a reply byte for byte, an empty
 ///     one as empty and none as none, a rejection with its reason.
+/// 11. A mark is there once [`Store::mark`] or [`Store::put_mark`] has answered, whatever becomes of
+///     the process; it holds up no claim, and no claim holds it up. Where the unit that removes it
+///     rolls back, it stays.
 #[async_trait]
 pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
@@ -104,6 +108,70 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
         Ok(DuplicateAges::default())
     }
 
+    /// Marks events whose handlers this process is about to run, in company, in a transaction of its
+    /// own: once it answers, the marks outlive the process. Answers for each key, in the order
+    /// given, whether it is marked. It is not when there is a mark already, unless that is this
+    /// process's own, neither [`alone`](Mark::alone) nor with crashes: the crash guard's question
+    /// whether an earlier process has begun the event and never said how it ended. Marks that are
+    /// there stay as they are.
+    ///
+    /// Marks need not outlive the database: a store may keep them where a crash of the server loses
+    /// them.
+    ///
+    /// # Errors
+    /// By default [`StoreError::Misconfigured`]: the store has no crash guard.
+    async fn mark(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        let _ = (consumer, process, keys);
+        Err(no_crash_guard())
+    }
+
+    /// The mark on an event.
+    ///
+    /// # Errors
+    /// As [`Store::mark`].
+    async fn find_mark(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Mark>, StoreError> {
+        let _ = (consumer, key);
+        Err(no_crash_guard())
+    }
+
+    /// Puts a mark on an event, over what is there, and as durably as [`Store::mark`].
+    ///
+    /// # Errors
+    /// As [`Store::mark`].
+    async fn put_mark(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        mark: Mark,
+    ) -> Result<(), StoreError> {
+        let _ = (consumer, key, mark);
+        Err(no_crash_guard())
+    }
+
+    /// Removes this process's marks from events; those of others stay. [`Unit::unmark`] does the
+    /// same within a unit.
+    ///
+    /// # Errors
+    /// As [`Store::mark`].
+    async fn unmark(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        let _ = (consumer, process, keys);
+        Err(no_crash_guard())
+    }
+
     /// How many units may run at once; `None` when only the pool limits them.
     fn max_units(&self) -> Option<usize> {
         None
@@ -158,6 +226,12 @@ pub trait Unit: Send + Sized {
     /// Deletes the retry rows of events that this unit settles.
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError>;
 
+    /// Removes this process's marks from events; see [`Store::unmark`].
+    async fn unmark(&mut self, process: ProcessId, keys: &[EventKey]) -> Result<(), StoreError> {
+        let _ = (process, keys);
+        Err(no_crash_guard())
+    }
+
     /// Commits, and verifies that it was the transaction of the claims that committed.
     ///
     /// # Errors
@@ -169,6 +243,13 @@ pub trait Unit: Send + Sized {
     /// Rolls back and gives the connection back clean. Errors mean nothing to the caller: the
     /// connection is closed then.
     async fn rollback(self);
+}
+
+fn no_crash_guard() -> StoreError {
+    StoreError::misconfigured(
+        "this store has no crash guard: remove `crash_guard` from the consumer, or use a store that \
+         marks the events whose handlers have begun",
+    )
 }
 
 /// The number that the store gave to a consumer's name; part of every inbox key.

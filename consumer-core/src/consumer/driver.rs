@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -28,6 +28,7 @@ use super::run_error::RunError;
 use super::unit::{Batch, End, Report, Workshop};
 use crate::batch_size::BatchSize;
 use crate::delivery::{AssignmentId, Delivery};
+use crate::event_key::EventKey;
 use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::health::{Cause, HealthHandle};
@@ -56,6 +57,10 @@ pub(super) struct Driver<S, H> {
     assignments: BTreeMap<AssignmentId, Held>,
     revocations: Vec<Ending>,
     units: JoinSet<Report>,
+    /// The unit that nothing else may run beside.
+    quarantine: Option<task::Id>,
+    /// Events whose unit was aborted at the end.
+    aborted: Vec<EventKey>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
     stop: Option<Stop>,
@@ -97,6 +102,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             assignments: BTreeMap::new(),
             revocations: Vec::new(),
             units: JoinSet::new(),
+            quarantine: None,
+            aborted: Vec::new(),
             running: HashMap::new(),
             stop: None,
             fatal: None,
@@ -214,6 +221,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 bytes: delivery.size(),
                 cancelled: held.cancelled.clone(),
                 orphaned: AtomicBool::new(false),
+                suspect: AtomicBool::new(false),
                 delivery,
             });
             self.flow.add(assignment, item.bytes);
@@ -245,7 +253,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     fn form_batches(&mut self) {
         let now = Instant::now();
         self.circuit.tick(now);
-        while self.stop.is_none() {
+        while self.stop.is_none() && self.quarantine.is_none() {
             let waiting = self.lanes.ready_items();
             let room = self.circuit.room(self.units.len());
             if waiting == 0 || room == 0 {
@@ -257,6 +265,11 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             } else {
                 waiting.div_ceil(room).min(self.batch_size.get())
             };
+            let first = self.lanes.first();
+            let alone = first.is_some_and(|item| item.suspect.load(Ordering::Relaxed));
+            if alone && !self.units.is_empty() {
+                break;
+            }
             let limit = Limit {
                 messages: most,
                 bytes: self.config.batch.bytes,
@@ -273,10 +286,12 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 split: taken.split,
                 seed: self.rng.next_u64(),
                 excused: self.circuit.excuses(now),
+                alone,
             };
             let shop = Arc::clone(&self.shop);
             let unit = self.units.spawn(async move { shop.run(batch).await });
             self.circuit.begins(unit.id());
+            self.quarantine = alone.then(|| unit.id());
             self.running.insert(unit.id(), taken);
         }
     }
@@ -326,6 +341,11 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         let Some(taken) = self.running.remove(&id) else {
             return;
         };
+        self.quarantine.take_if(|unit| *unit == id);
+        if self.stop.is_some() && report.is_none() {
+            let keys = taken.items.iter().filter_map(|item| item.key.as_ref().ok());
+            self.aborted.extend(keys.cloned());
+        }
         if let Some(report) = &report {
             self.batch_size.observe(taken.items.len(), report.took);
             let (second_runs, charged) = (u64::from(report.second_run), report.charged);
@@ -339,6 +359,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         match report.map(|report| report.end) {
             Some(End::Fates(fates)) => self.settle(&taken, &fates),
             Some(End::Again(again)) => self.put_back(&taken, Some(again)),
+            Some(End::Suspects(suspects)) => self.set_apart(&taken, &suspects),
             Some(End::Fatal(store_error)) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
                 self.fail(RunError::Store(store_error));

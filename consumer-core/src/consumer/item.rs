@@ -26,6 +26,8 @@ pub(super) struct Item {
     pub(super) cancelled: CancellationToken,
     /// Its unit has outlived its assignment, and nothing follows it any more.
     pub(super) orphaned: AtomicBool,
+    /// An earlier process may have ended of it, so it runs when nothing else does.
+    pub(super) suspect: AtomicBool,
 }
 
 impl Item {

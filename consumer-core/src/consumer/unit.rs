@@ -1,6 +1,7 @@
 //! One batch in one transaction: the first run, and what follows when it fails.
 
 mod exhausted;
+mod guard;
 mod handle;
 mod progress;
 mod run;
@@ -13,11 +14,15 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use self::guard::Guard;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
 use super::opening::blame;
 use crate::caution::Caution;
+use crate::crash_guard::ProcessId;
+use crate::dead_letter::DeadLetterKind;
+use crate::event_key::EventKey;
 use crate::handler::{Handler, error_chain};
 use crate::retry::RetrySchedule;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
@@ -32,6 +37,7 @@ pub(super) struct Workshop<S, H> {
     retry: RetrySchedule,
     handler_timeout: Duration,
     reply_limit: usize,
+    guard: Option<Guard>,
     caution: Caution,
 }
 
@@ -47,6 +53,16 @@ pub(super) struct Batch {
     pub(super) seed: u64,
     /// An event that fails is not to be blamed: everything fails.
     pub(super) excused: bool,
+    /// Nothing else of this consumer runs meanwhile, since this event may end the process.
+    pub(super) alone: bool,
+}
+
+impl Batch {
+    /// The event keys of those that have one.
+    fn keys(&self) -> Vec<EventKey> {
+        let keys = self.items.iter().filter_map(|item| item.key.as_ref().ok());
+        keys.cloned().collect()
+    }
 }
 
 /// How a unit ended.
@@ -58,6 +74,10 @@ pub(super) struct Report {
     pub(super) charged: u64,
     /// What the last failure said, if there was one.
     pub(super) failure: Option<String>,
+    /// A handler was called.
+    handled: bool,
+    /// The batch's own unit has committed, and taken the marks back.
+    committed: bool,
 }
 
 #[derive(Debug)]
@@ -66,6 +86,8 @@ pub(super) enum End {
     Fates(Vec<Fate>),
     /// Nothing of it happened, or nobody knows: all of it runs again.
     Again(Again),
+    /// Nothing of it has run: an earlier process may have ended of the events at these places.
+    Suspects(Vec<usize>),
     /// The consumer must not go on.
     Fatal(StoreError),
 }
@@ -101,6 +123,10 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             retry: config.retry,
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
+            guard: config.crash_guard.map(|limit| Guard {
+                process: ProcessId::new(),
+                limit,
+            }),
             caution: Caution::default(),
         }
     }
@@ -122,8 +148,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             second_run: false,
             charged: 0,
             failure: None,
+            handled: false,
+            committed: false,
         };
-        report.end = self.run_until_it_ends(&batch, &mut report).await;
+        report.end = match self.guard {
+            Some(guard) => self.run_guarded(guard, &batch, &mut report).await,
+            None => self.run_until_it_ends(&batch, &mut report).await,
+        };
         report.took = begun.elapsed();
         report
     }
@@ -258,7 +289,14 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 );
                 if attempts >= self.retry.max_attempts {
                     return self
-                        .set_aside_exhausted(batch, item, key, attempts, error)
+                        .set_aside_alone(
+                            batch,
+                            item,
+                            key,
+                            DeadLetterKind::Exhausted,
+                            attempts,
+                            error,
+                        )
                         .await;
                 }
                 End::Fates(vec![Fate::Failed { wait }])

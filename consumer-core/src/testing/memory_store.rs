@@ -3,6 +3,7 @@
 mod connection;
 mod database;
 mod error;
+mod marks;
 mod unit;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
 use self::database::Database;
+use crate::crash_guard::{Mark, ProcessId};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -98,6 +100,13 @@ impl MemoryStore {
         let state = self.database.state();
         let consumer = *state.consumers.get(consumer)?;
         Some(state.retries.get(&(consumer, key.clone()))?.prior())
+    }
+
+    /// The crash guard's marks of all consumers.
+    pub fn marks(&self) -> Vec<(EventKey, Mark)> {
+        let state = self.database.state();
+        let marks = state.marks.iter();
+        marks.map(|((_, key), mark)| (key.clone(), *mark)).collect()
     }
 
     /// The committed rows of one of the user's tables, in the order of their commits.
@@ -186,6 +195,57 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn mark(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state.mark(consumer, process, keys))
+    }
+
+    async fn find_mark(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Mark>, StoreError> {
+        yield_now().await;
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state.marks.get(&(consumer, key.clone())).copied())
+    }
+
+    async fn put_mark(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        mark: Mark,
+    ) -> Result<(), StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        state.marks.insert((consumer, key.clone()), mark);
+        Ok(())
+    }
+
+    async fn unmark(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        for key in keys {
+            state.unmark(consumer, process, key);
+        }
+        Ok(())
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -145,6 +145,14 @@ macro_rules! store_contract {
             a_dead_letter_commits_with_its_unit_or_not_at_all
             a_dead_letter_can_be_written_whatever_its_time
             ages_of_duplicates_add_up
+            what_another_process_has_marked_is_not_marked_again
+            an_own_mark_that_says_more_than_company_is_not_marked_again
+            a_mark_is_put_over_what_is_there
+            a_process_removes_only_its_own_marks
+            marks_are_removed_with_the_unit_or_not_at_all
+            a_mark_and_a_claim_are_not_in_each_others_way
+            marks_are_of_one_tenant_and_one_consumer
+            a_mark_dropped_at_any_await_point_leaves_the_store_usable
             a_failed_statement_is_the_events
         }
     };

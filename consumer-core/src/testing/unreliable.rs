@@ -17,6 +17,7 @@ use tokio::time::sleep;
 use self::faults::Faults;
 pub use self::faults::{Call, Fault, Injected, InjectedError};
 use crate::claim::Claim;
+use crate::crash_guard::{Mark, ProcessId};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -128,6 +129,44 @@ impl<S: Store> Store for Unreliable<S> {
         self.store.charge(consumer, key, error, wait).await
     }
 
+    async fn mark(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        self.faults.call(Call::Mark)?;
+        self.store.mark(consumer, process, keys).await
+    }
+
+    async fn find_mark(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Mark>, StoreError> {
+        self.store.find_mark(consumer, key).await
+    }
+
+    async fn put_mark(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        mark: Mark,
+    ) -> Result<(), StoreError> {
+        self.faults.call(Call::Mark)?;
+        self.store.put_mark(consumer, key, mark).await
+    }
+
+    async fn unmark(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.faults.call(Call::Unmark)?;
+        self.store.unmark(consumer, process, keys).await
+    }
+
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         let injected = error.downcast_ref().map(InjectedError::blame);
         injected.or_else(|| self.store.blame(error))
@@ -213,6 +252,10 @@ impl<S: Store> Unit for UnreliableUnit<S> {
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.unit.forget_attempts(keys).await
+    }
+
+    async fn unmark(&mut self, process: ProcessId, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.unit.unmark(process, keys).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {

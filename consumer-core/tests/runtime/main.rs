@@ -10,6 +10,7 @@
 mod bench;
 mod chaos;
 mod circuit;
+mod crash_guard;
 mod failures;
 mod fingerprints;
 mod health;

@@ -85,6 +85,6 @@ fn evidence<'e>(report: Option<&Report>, taken: &'e Taken<Arc<Item>>) -> Evidenc
         }
         Some(End::Again(Again::Outage | Again::Elsewhere)) => Evidence::Outage,
         Some(End::Again(Again::Excused(_))) | None => first,
-        Some(End::Again(_) | End::Fatal(_)) => Evidence::Nothing,
+        Some(End::Again(_) | End::Suspects(_) | End::Fatal(_)) => Evidence::Nothing,
     }
 }

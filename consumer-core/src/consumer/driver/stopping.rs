@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
 use super::settling::LetGo;
@@ -153,6 +153,13 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// Lets go of the source. What is still to be told to the broker gets what is left of the
     /// deadline, and a moment at least.
     pub(super) async fn close(self) -> Result<Stats, RunError> {
+        if !self.aborted.is_empty() {
+            // They took too long, which is no crash.
+            let unmarked = self.shop.unmark(&self.aborted);
+            if timeout(CLOSE_GRACE, unmarked).await.is_err() {
+                warn!(target: TARGET, consumer = %self.name, "the marks of aborted events stay: where they run next, they run alone");
+            }
+        }
         let Self {
             source,
             stop,

@@ -1,4 +1,4 @@
-//! The end of an event that has failed as often as it may.
+//! The end of an event that has failed, or ended the process, as often as it may.
 
 use tracing::warn;
 
@@ -16,16 +16,17 @@ use crate::telemetry::TARGET;
 impl<S: Store, H: Handler<S>> Workshop<S, H> {
     /// Sets the event aside in a unit of its own. If that fails, the event stays unsettled and
     /// comes back here.
-    pub(super) async fn set_aside_exhausted(
+    pub(super) async fn set_aside_alone(
         &self,
         batch: &Batch,
         item: &Item,
         key: &EventKey,
+        kind: DeadLetterKind,
         attempts: u32,
         error: &str,
     ) -> End {
         match self
-            .write_dead_letter(batch, item, key, attempts, error)
+            .write_dead_letter(batch, item, key, kind, attempts, error)
             .await
         {
             Ok(fate) => End::Fates(vec![fate]),
@@ -45,6 +46,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         batch: &Batch,
         item: &Item,
         key: &EventKey,
+        kind: DeadLetterKind,
         attempts: u32,
         error: &str,
     ) -> Result<Fate, StoreError> {
@@ -53,9 +55,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         let verdict = unit.claim(std::slice::from_ref(&claim)).await?.pop();
         let (letter, fate) = match verdict {
             Some(Verdict::Fresh(_)) => {
-                let (key, kind) = (Some(key.clone()), DeadLetterKind::Exhausted);
-                let letter = DeadLetter::new(&item.delivery, key, kind, attempts, error)
-                    .with_fingerprint(item.fingerprint);
+                let letter =
+                    DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error)
+                        .with_fingerprint(item.fingerprint);
                 unit.record(&[(claim.key.clone(), Settled::Dead)]).await?;
                 unit.forget_attempts(std::slice::from_ref(&claim.key))
                     .await?;

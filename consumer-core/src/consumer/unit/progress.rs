@@ -26,6 +26,8 @@ pub(super) struct Progress<R> {
     pub(super) undone: bool,
     /// Attempts charged to the event handled last.
     pub(super) prior: u32,
+    /// A handler was called.
+    pub(super) handled: bool,
     /// What the event said that failed last.
     pub(super) failure: Option<String>,
 }
@@ -43,6 +45,7 @@ impl<R: Send> Progress<R> {
             dirty: false,
             undone: false,
             prior: 0,
+            handled: false,
             failure: None,
         }
     }

@@ -86,6 +86,8 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             let undone = progress.undone || matches!(ended, Err(Trouble::MustUndo));
             self.caution.observe(undone);
             report.failure = progress.failure;
+            report.handled |= progress.handled;
+            report.committed = ended.is_ok();
             match ended {
                 Ok(()) => Ok(progress.fates),
                 Err(Trouble::Store { error, .. }) => Err(Trouble::Store {
@@ -138,6 +140,15 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         if !progress.forget.is_empty() {
             unit.forget_attempts(&progress.forget).await?;
         }
+        if let Some(guard) = self.guard {
+            // What ran alone and has not been begun after all stays under suspicion.
+            let begun = progress.handled || progress.fates.iter().all(Fate::is_settled);
+            let keys = batch.keys();
+            if !keys.is_empty() && (begun || !batch.alone) {
+                unit.unmark(guard.process, &keys).await?;
+                progress.dirty = true;
+            }
+        }
         Ok(())
     }
 
@@ -157,6 +168,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Judged::Handle { key, prior, event } => (key, prior, event),
             Judged::Known(fate) => return Ok(fate),
         };
+        progress.handled = true;
         let mark = progress.staged.len();
         let (handled, took_db) = self
             .handle(

@@ -226,7 +226,11 @@ impl MemoryConnection {
         let last = self.writes.iter().rfind(|write| match write {
             Write::Claim(claim) => claim.key == *key,
             Write::Unclaim(other) => other == key,
-            Write::Outcome(..) | Write::Row(_) | Write::Letter(_) | Write::Forget(_) => false,
+            Write::Outcome(..)
+            | Write::Row(_)
+            | Write::Letter(_)
+            | Write::Forget(_)
+            | Write::Unmark(..) => false,
         });
         let holds = matches!(last, Some(Write::Claim(_)));
         assert!(holds || self.ended, "{key} is not claimed by this unit");

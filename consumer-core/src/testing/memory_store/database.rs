@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::MemoryRow;
 use super::error::MemoryError;
 use crate::claim::Claim;
+use crate::crash_guard::{Mark, ProcessId};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
     pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), (DeadLetter, u32)>,
     pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
+    pub(super) marks: BTreeMap<(ConsumerId, EventKey), Mark>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
     pub(super) open: usize,
     pub(super) peak: usize,
@@ -81,6 +83,7 @@ pub(super) enum Write {
     Row(MemoryRow),
     Letter(Box<DeadLetter>),
     Forget(EventKey),
+    Unmark(ProcessId, EventKey),
 }
 
 /// What the inbox holds beside the key.
@@ -265,6 +268,7 @@ impl State {
                     .and_modify(|(_, times)| *times += 1)
                     .or_insert((*letter, 1));
             }
+            Write::Unmark(process, key) => self.unmark(consumer, process, &key),
             Write::Forget(key) => {
                 self.retries.remove(&(consumer, key));
             }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::connection::{MemoryConnection, MemoryRow};
 use super::database::{InboxRow, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
+use crate::crash_guard::ProcessId;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::store::{Settled, StoreError, Unit, Verdict};
@@ -139,6 +140,14 @@ impl Unit for MemoryUnit {
         self.connection.round_trip().await?;
         self.connection
             .write(keys.iter().cloned().map(Write::Forget));
+        Ok(())
+    }
+
+    async fn unmark(&mut self, process: ProcessId, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        let keys = keys.iter().cloned();
+        self.connection
+            .write(keys.map(|key| Write::Unmark(process, key)));
         Ok(())
     }
 

@@ -9,12 +9,14 @@
 mod duplicate_ages;
 mod fingerprints;
 mod letters;
+mod marks;
 mod rivals;
 mod units;
 
 pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
+pub use marks::*;
 pub use rivals::*;
 pub use units::*;
 

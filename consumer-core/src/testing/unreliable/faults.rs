@@ -35,6 +35,10 @@ pub enum Call {
     Begin,
     /// [`Store::charge`](crate::Store::charge).
     Charge,
+    /// [`Store::mark`](crate::Store::mark) and [`Store::put_mark`](crate::Store::put_mark).
+    Mark,
+    /// [`Store::unmark`](crate::Store::unmark).
+    Unmark,
     /// [`Unit::claim`](crate::Unit::claim).
     Claim,
     /// [`Unit::write`](crate::Unit::write).
