@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::day::Day;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
-use crate::store::{Settled, Verdict};
+use crate::store::{Late, Settled, Verdict};
 
 /// An event key to be claimed, and what is stored with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,25 @@ impl Claim {
     pub fn of_day(mut self, day: Option<Day>) -> Self {
         self.day = day;
         self
+    }
+
+    /// For stores: which day this claim is to be looked for under, `None` for the open period, or
+    /// the verdict that settles it without looking. `floor` is the first day that is still
+    /// remembered, `today` is by the database's clock. Clocks differ, so tomorrow is believed.
+    ///
+    /// # Errors
+    /// [`Verdict::TooLate`] or [`Verdict::Future`].
+    pub fn day_within(&self, late: Late, floor: Day, today: Day) -> Result<Option<Day>, Verdict> {
+        let Some(day) = self.day else {
+            return Ok(None);
+        };
+        let last = today.plus(1);
+        match late {
+            Late::Refuse if day < floor => Err(Verdict::TooLate { day, floor }),
+            Late::AsNew if day < floor => Ok(None),
+            Late::Refuse | Late::AsNew if day > last => Err(Verdict::Future { day, last }),
+            Late::Refuse | Late::AsNew => Ok(Some(day)),
+        }
     }
 
     /// The verdict on this claim when its key is settled already: stores pass what stands in the

@@ -6,6 +6,7 @@ mod driver;
 mod item;
 mod opening;
 mod run_error;
+mod short_window;
 mod unit;
 
 use std::fmt;
@@ -20,10 +21,12 @@ use crate::flow::Limit;
 use crate::handler::Handler;
 use crate::health::{Cause, HealthHandle};
 use crate::identify::{IdFrom, TenantFrom};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
 use crate::source::Source;
 use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
+use crate::window::ReplayHorizon;
 
 /// A consumer: handles every event of a source once, as far as its database can tell.
 ///
@@ -122,6 +125,13 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self
     }
 
+    /// What is handled in order; see [`Lanes`].
+    #[must_use]
+    pub fn lanes(mut self, lanes: Lanes) -> Self {
+        self.config.lanes = lanes;
+        self
+    }
+
     /// The largest batch; see [`ConsumerConfig::batch`].
     #[must_use]
     pub fn batch(mut self, limit: Limit) -> Self {
@@ -160,21 +170,20 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// the other: to everybody else the consumer is simply down.
     ///
     /// # How it finds out
-    /// Before a batch's handlers begin, its events are *marked* in a small transaction of its own;
-    /// the marks are taken back within the unit that settles the events, or once the batch has ended
-    /// in any other good order. An event that is found marked by another process was begun there,
-    /// and its end was never told. That may mean anything, so it is only told apart: it runs when
-    /// nothing else of this consumer does. If *that* process ends without a word, nothing else can
-    /// have ended it, and this is what counts.
+    /// Before a batch's handlers begin, it is written down in a small transaction of its own that its
+    /// events were *started*; this is forgotten within the unit that settles them, or once the batch
+    /// has ended in any other good order. An event that another process has started, and whose end
+    /// was never told, is a suspect, and no more: it runs when nothing else of this consumer does. If
+    /// *that* process ends without a word, nothing else can have ended it, and this is what counts.
     ///
-    /// So whoever is killed in company (`kill -9`, a lost machine) only runs alone next, and counts
-    /// as innocent once its handler has returned, with success or without. A stop in good order takes
-    /// all marks back, also of what it aborts at its deadline. A process that is still at work, on a
+    /// So what is killed in company (`kill -9`, a lost machine) only runs alone next, and is cleared
+    /// once its handler has returned, with success or without. A stop in good order forgets all that
+    /// was started, also what it aborts at its deadline. A process that is still at work on a
     /// partition that was taken from it, or that is frozen, holds its event key in an open
-    /// transaction: who finds the key held strikes that count again. What cannot be told from a
-    /// crash is a process that is killed while it runs a suspect, several times in a row, on the very
-    /// same event. Consumers that share a process do not know of each other's suspects; where their
-    /// handlers may end it, give each a process of its own.
+    /// transaction: whoever finds the key held strikes that count again. What cannot be told from a
+    /// crash is a process that is killed while it runs a suspect, so many times in a row, on the
+    /// very same event. Consumers that share a process do not know of each other's suspects; where
+    /// their handlers may end it, give each a process of its own.
     ///
     /// # What it costs
     /// One small transaction more for each batch, and one statement more in its unit. After a crash,
@@ -197,6 +206,28 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.config.drain = deadline;
+        self
+    }
+
+    /// Says that somebody outside of the broker may publish an event again, up to so long after its
+    /// first publication: a webhook sender with retries, an outbox with a backlog, an operator with
+    /// an archive. The window has to cover that, and the broker's own retention on top.
+    ///
+    /// The name of one of the source's own ways (`topic transfers`) speaks for that way instead: a
+    /// compacted topic keeps its records for ever, and only people know how far back they will ever
+    /// be read again.
+    #[must_use]
+    pub fn replay_horizon(mut self, name: impl Into<String>, after: Duration) -> Self {
+        let horizon = ReplayHorizon::new(name, after);
+        self.config.replay_horizons.push(horizon);
+        self
+    }
+
+    /// Starts although duplicates may come after their events are forgotten, and would take effect
+    /// again (or, with a day of their own, be dead letters). The reason is logged at every start.
+    #[must_use]
+    pub fn accept_short_window(mut self, reason: impl Into<Box<str>>) -> Self {
+        self.config.accept_short_window = Some(reason.into());
         self
     }
 
@@ -228,7 +259,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// # Cancel safety
     /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
     /// the broker delivers again. Prefer `shutdown`.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
         // However this ends: what no longer runs is not ready.
         let _ended = Ended(self.health.clone());
         self.config.validate().map_err(RunError::Config)?;
@@ -238,6 +269,11 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
             () = &mut shutdown => return Ok(self.stats.snapshot()),
             consumer = opening::open(&self.store, &self.name, &self.health) => consumer.map_err(RunError::Store)?,
         };
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(self.stats.snapshot()),
+            checked = short_window::check(&self.name, &self.store, &mut self.source, &self.config) => checked?,
+        }
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);

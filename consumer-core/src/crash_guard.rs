@@ -31,10 +31,11 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// A mark on an event: a process is about to run its handler, and has not said how that ended.
+/// What is written down of an event while a process runs its handler, and is left where the process
+/// has not said how that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// Which one.
+pub struct Started {
+    /// Which process.
     pub process: ProcessId,
     /// Whether it runs nothing else meanwhile, so that nothing else can be what ends it.
     pub alone: bool,
@@ -42,11 +43,12 @@ pub struct Mark {
     pub crashes: u32,
 }
 
-impl Mark {
-    /// The mark of a process that is about to run the event and nothing else, over what it found.
+impl Started {
+    /// What a process writes down that is about to run the event and nothing else, over what it
+    /// found.
     ///
-    /// What another process left is the word of one that can't be asked any more, or is no longer
-    /// to be waited for. Our own says nothing: we are here.
+    /// What another process left is the word of one that cannot be asked any more. Our own says
+    /// nothing: we are here.
     pub(crate) fn alone(found: Option<Self>, process: ProcessId) -> Self {
         let crashes = found.map_or(0, |found| {
             let ended_alone = found.alone && found.process != process;
@@ -59,8 +61,7 @@ impl Mark {
         }
     }
 
-    /// The mark after the event has not been run: what becomes of this process says nothing about
-    /// it.
+    /// The event has not been run: what becomes of this process says nothing about it.
     pub(crate) fn not_run(self, crashes: u32) -> Self {
         Self {
             alone: false,
@@ -77,16 +78,16 @@ mod tests {
     #[test]
     fn only_the_end_of_another_process_that_ran_nothing_else_counts() {
         let (ours, other) = (ProcessId::new(), ProcessId::new());
-        let mark = |process, alone| Mark {
+        let started = |process, alone| Started {
             process,
             alone,
             crashes: 1,
         };
-        let crashes = |found| Mark::alone(found, ours).crashes;
+        let crashes = |found| Started::alone(found, ours).crashes;
         assert_eq!(crashes(None), 0);
-        assert_eq!(crashes(Some(mark(other, false))), 1, "it ran in company");
-        assert_eq!(crashes(Some(mark(other, true))), 2);
-        assert_eq!(crashes(Some(mark(ours, true))), 1, "we are here");
-        assert_eq!(crashes(Some(mark(ours, true).not_run(0))), 0);
+        assert_eq!(crashes(Some(started(other, false))), 1, "it ran in company");
+        assert_eq!(crashes(Some(started(other, true))), 2);
+        assert_eq!(crashes(Some(started(ours, true))), 1, "we are here");
+        assert_eq!(crashes(Some(started(ours, true).not_run(0))), 0);
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::event_key::EventId;
+use crate::store::StoreError;
 
 /// A UTC day, by its number since 1970-01-01. It prints as `2026-12-01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,6 +85,23 @@ impl DaysFrom {
             Self::Producer => "producer",
         }
     }
+
+    /// For stores: refuses what is asked for when another answer is kept with the consumer.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`], which says what to do.
+    pub fn check_against(self, kept: &str, consumer: &str) -> Result<(), StoreError> {
+        let asked = self.as_str();
+        if asked == kept {
+            return Ok(());
+        }
+        Err(StoreError::misconfigured(format!(
+            "the days of consumer {consumer:?} come from {kept:?}, as it was first opened, and now \
+             {asked:?} is asked for: its events would be looked for under other days than they are \
+             remembered by, and take effect again. Take the setting (`producer_repeats_time`) back, \
+             or give the consumer another name, which makes every event new to it"
+        )))
+    }
 }
 
 /// Times inside ids count from this day on, 2010-01-01, up to [`LAST`], 2100-01-01: what lies
@@ -99,8 +117,9 @@ impl EventId {
     pub fn day(&self) -> Option<Day> {
         let millis = match self.as_uuid() {
             Some(uuid) if uuid.get_version_num() == 7 => {
-                let [a, b, c, d, e, f, ..] = *uuid.as_bytes();
-                i64::from_be_bytes([0, 0, a, b, c, d, e, f])
+                let mut millis = [0; 8];
+                millis[2..].copy_from_slice(&uuid.as_bytes()[..6]);
+                i64::from_be_bytes(millis)
             }
             Some(_) => return None,
             None => ulid_millis(self.as_text()?)?,

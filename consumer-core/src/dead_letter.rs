@@ -1,11 +1,15 @@
 //! Events set aside, whole, with the reason.
 
+mod bounds;
+
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::delivery::{Delivery, Headers, Position};
+pub use self::bounds::{Cut, DeadLetterBounds};
+
+use crate::delivery::{AssignmentId, Delivery, Headers, Order, Position};
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::store::Settled;
@@ -27,12 +31,18 @@ pub struct DeadLetter {
     pub settled_fingerprint: Option<Fingerprint16>,
     /// Where it was.
     pub position: Position,
+    /// What it had to be handled in order with, as the source saw it.
+    pub order: Order,
     /// The record key.
     pub key: Option<Bytes>,
     /// The raw bytes; `None` for a tombstone.
     pub payload: Option<Bytes>,
     /// The headers as they came, repeated names included.
     pub headers: Headers,
+    /// The broker's own deduplication id, where it has one.
+    pub deduplication_id: Option<Box<str>>,
+    /// What of it was too large to be kept.
+    pub cut: Cut,
     /// When the broker says it was published.
     pub published_at: Option<SystemTime>,
     /// Attempts charged.
@@ -59,6 +69,9 @@ pub enum DeadLetterKind {
     ReplyTooLarge,
     /// Process after process ended while it handled this event and nothing else.
     Crashed,
+    /// Its handler refused it for good, and the consumer keeps such events
+    /// ([`Consumer::set_aside_rejected`](crate::Consumer::set_aside_rejected)).
+    Rejected,
 }
 
 impl DeadLetterKind {
@@ -72,7 +85,25 @@ impl DeadLetterKind {
             Self::Future => "future",
             Self::ReplyTooLarge => "reply_too_large",
             Self::Crashed => "crashed",
+            Self::Rejected => "rejected",
         }
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Poison,
+        Self::Exhausted,
+        Self::Mismatch,
+        Self::TooLate,
+        Self::Future,
+        Self::ReplyTooLarge,
+        Self::Crashed,
+        Self::Rejected,
+    ];
+
+    /// The kind that is spelt so; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
@@ -95,6 +126,9 @@ impl DeadLetter {
             fingerprint: None,
             settled_fingerprint: None,
             position: delivery.position.clone(),
+            order: delivery.order.clone(),
+            deduplication_id: delivery.deduplication_id.clone(),
+            cut: Cut::default(),
             key: delivery.key.clone(),
             payload: delivery.payload.clone(),
             headers: delivery.headers.clone(),
@@ -148,6 +182,45 @@ impl DeadLetter {
         self
     }
 
+    /// The lane that it is redriven in: letters of one lane are redriven one after the other, in the
+    /// order in which they were set aside. It is its message group, else its record key, else its
+    /// partition; `None` where the source knows no order.
+    pub fn lane(&self) -> Option<[u8; 16]> {
+        let within: &[u8] = match (&self.order, &self.key) {
+            (Order::None, _) => return None,
+            (Order::Group(group), _) => group,
+            (Order::Assignment, Some(key)) => key,
+            (Order::Assignment, None) => &[],
+        };
+        let mut digest = Sha256::new();
+        let source = self.position.source();
+        digest.update((source.len() as u64).to_be_bytes());
+        digest.update(source);
+        if let Position::Log { partition, .. } = self.position {
+            digest.update(partition.to_be_bytes());
+        }
+        // A record without a key is not one with an empty key.
+        digest.update([u8::from(
+            self.order == Order::Assignment && self.key.is_none(),
+        )]);
+        digest.update(within);
+        let mut lane = [0; 16];
+        lane.copy_from_slice(&digest.finalize()[..16]);
+        Some(lane)
+    }
+
+    /// The delivery that it was made of, as far as it was kept.
+    pub fn to_delivery(&self) -> Delivery {
+        let position = self.position.clone();
+        let mut delivery = Delivery::new(position, AssignmentId(0), 0, self.payload.clone());
+        delivery.order = self.order.clone();
+        delivery.key = self.key.clone();
+        delivery.headers = self.headers.clone();
+        delivery.published_at = self.published_at;
+        delivery.deduplication_id = self.deduplication_id.clone();
+        delivery
+    }
+
     /// An event with a readable id is known by its key and the kind, wherever it is delivered from;
     /// one without by its position and content, so that a redelivery is the same letter, and
     /// another message that a recreated topic puts at the same offset is not.
@@ -192,85 +265,4 @@ pub(crate) fn storable(text: &str, max: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::delivery::AssignmentId;
-    use crate::event_key::EventId;
-    use crate::fingerprint::Fingerprint;
-
-    fn delivery(offset: i64, payload: &'static str) -> Delivery {
-        let position = Position::Log {
-            topic: "t".into(),
-            partition: 0,
-            offset,
-        };
-        Delivery::new(
-            position,
-            AssignmentId(1),
-            0,
-            Some(Bytes::from_static(payload.as_bytes())),
-        )
-    }
-
-    fn key_of(delivery: &Delivery, event: Option<&EventKey>) -> [u8; 32] {
-        DeadLetter::source_key(delivery, event, DeadLetterKind::Poison)
-    }
-
-    #[test]
-    fn an_event_with_an_id_is_one_letter_wherever_it_is_delivered_from() {
-        let event = EventKey::new(EventId::new("x").unwrap());
-        assert_eq!(
-            key_of(&delivery(1, "a"), Some(&event)),
-            key_of(&delivery(2, "b"), Some(&event))
-        );
-    }
-
-    #[test]
-    fn each_content_that_comes_under_an_id_is_a_letter_of_its_own() {
-        let event = EventKey::new(EventId::new("x").unwrap());
-        let letter = |payload: &'static str| {
-            let delivery = delivery(1, payload);
-            let fingerprint = Fingerprint::Payload.of(delivery.payload.as_deref());
-            let kind = DeadLetterKind::Poison;
-            DeadLetter::new(&delivery, Some(event.clone()), kind, 0, "")
-                .with_fingerprint(fingerprint)
-                .source_key
-        };
-        assert_eq!(letter("a"), letter("a"));
-        assert_ne!(letter("a"), letter("b"));
-    }
-
-    #[test]
-    fn without_an_id_position_and_content_tell_letters_apart() {
-        assert_eq!(
-            key_of(&delivery(1, "a"), None),
-            key_of(&delivery(1, "a"), None)
-        );
-        assert_ne!(
-            key_of(&delivery(1, "a"), None),
-            key_of(&delivery(2, "a"), None)
-        );
-        assert_ne!(
-            key_of(&delivery(1, "a"), None),
-            key_of(&delivery(1, "b"), None)
-        );
-    }
-
-    #[test]
-    fn a_tombstone_is_not_an_empty_payload() {
-        let mut tombstone = delivery(1, "");
-        tombstone.payload = None;
-        assert_ne!(key_of(&tombstone, None), key_of(&delivery(1, ""), None));
-    }
-
-    #[test]
-    fn text_is_cut_between_characters_and_says_so() {
-        let cut = storable("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}", 11);
-        assert_eq!(cut, "\u{e9}\u{e9} [cut]");
-    }
-
-    #[test]
-    fn nul_becomes_its_picture() {
-        assert_eq!(storable("a\0b", 11), "a\u{2400}b");
-    }
-}
+mod tests;

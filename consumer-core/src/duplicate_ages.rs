@@ -195,7 +195,7 @@ mod tests {
                 ages.record(seconds(*age));
             }
             all.sort_unstable();
-            let met = |n: usize| n as f64 / all.len() as f64 >= share;
+            let met = |n: usize| f64::from(u32::try_from(n).unwrap()) / f64::from(u32::try_from(all.len()).unwrap()) >= share;
             let rank = (1..=all.len()).find(|n| met(*n)).unwrap();
             let (truth, found) = (all[rank - 1], ages.quantile(share).unwrap().as_secs());
             assert!(truth <= found && found <= truth + truth / 8, "{truth} {found}");

@@ -1,12 +1,41 @@
 //! Which deliveries wait, in what order, and which may run now.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::delivery::AssignmentId;
-use crate::flow::Limit;
+use crate::delivery::{AssignmentId, Delivery, Order};
+use crate::flow::{Amount, Limit};
+
+/// What must be handled in order, within a partition of a log.
+///
+/// Whatever is chosen, an event takes effect once, and a partition's committed offset covers settled
+/// events only: those that are through ahead of their turn are waited for by the offset, and are
+/// duplicates should the process crash meanwhile. So while one key's event fails and waits for its
+/// next attempt, the offset stands still, the lag that the broker sees grows, and the other keys
+/// go on. Memory holds what is unsettled, never what has run ahead; when what waits behind the
+/// failing event has filled the partition's part of [`ConsumerConfig::in_flight`], the whole
+/// partition waits for it, until it is settled or, its attempts exhausted, set aside.
+///
+/// A queue has an order of its own, which this does not change: message groups of a FIFO queue are
+/// lanes, and a standard queue has none.
+///
+/// [`ConsumerConfig::in_flight`]: crate::ConsumerConfig::in_flight
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lanes {
+    /// All of a partition, as the broker keeps it: a failing event holds back its partition.
+    #[default]
+    Partition,
+    /// What has the same record key: a failing event holds back its key. Records without a key are
+    /// kept in their partition's order with one another, since nothing says that they may not
+    /// depend on each other. An empty key is a key.
+    Key,
+    /// Nothing: a failing event holds back none. For events whose effects commute.
+    Unordered,
+}
 
 /// What deliveries must have in common to be handled in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +49,19 @@ pub(crate) enum LaneKey {
 }
 
 impl LaneKey {
+    /// The lane of a delivery.
+    pub(crate) fn of(delivery: &Delivery, lanes: Lanes) -> Self {
+        let assignment = delivery.assignment;
+        match (&delivery.order, lanes, &delivery.key) {
+            (Order::Group(group), _, _) => Self::Group(assignment, group.clone()),
+            (Order::None, _, _) | (Order::Assignment, Lanes::Unordered, _) => {
+                Self::Alone(assignment)
+            }
+            (Order::Assignment, Lanes::Key, Some(key)) => Self::Group(assignment, key.clone()),
+            (Order::Assignment, Lanes::Key | Lanes::Partition, _) => Self::Assignment(assignment),
+        }
+    }
+
     pub(crate) fn assignment(&self) -> AssignmentId {
         match self {
             Self::Assignment(id) | Self::Group(id, _) | Self::Alone(id) => *id,
@@ -41,13 +83,17 @@ pub(crate) struct LaneId(u64);
 /// What a unit runs stays at the front of its lane until the unit ends, so nothing can overtake it
 /// and nothing is lost with a unit that dies.
 #[derive(Debug)]
-pub(crate) struct Lanes<T> {
+pub(crate) struct LaneTable<T> {
     by_id: HashMap<LaneId, Lane<T>>,
     by_key: HashMap<LaneKey, LaneId>,
     ready: VecDeque<LaneId>,
     waiting: BTreeSet<(Instant, LaneId)>,
     /// How many items wait in ready lanes.
     ready_items: usize,
+    /// How many lanes of each assignment run.
+    running: HashMap<AssignmentId, usize>,
+    /// What each assignment has in lanes that wait.
+    held: HashMap<AssignmentId, Amount>,
     next_id: u64,
 }
 
@@ -60,6 +106,12 @@ struct Lane<T> {
     ended: bool,
     /// How often in a row it came back for reasons that are nobody's fault.
     setbacks: u32,
+}
+
+impl<T> Lane<T> {
+    fn bytes(&self) -> usize {
+        self.queue.iter().map(|queued| queued.bytes).sum()
+    }
 }
 
 #[derive(Debug)]
@@ -101,7 +153,7 @@ pub(crate) enum Company {
     AtMost(usize),
 }
 
-impl<T: Clone> Lanes<T> {
+impl<T: Clone> LaneTable<T> {
     pub(crate) fn new() -> Self {
         Self {
             by_id: HashMap::new(),
@@ -109,6 +161,8 @@ impl<T: Clone> Lanes<T> {
             ready: VecDeque::new(),
             waiting: BTreeSet::new(),
             ready_items: 0,
+            running: HashMap::new(),
+            held: HashMap::new(),
             next_id: 0,
         }
     }
@@ -123,8 +177,14 @@ impl<T: Clone> Lanes<T> {
         let known = self.by_key.get(&key).copied();
         if let Some(lane) = known.and_then(|id| self.by_id.get_mut(&id)) {
             lane.queue.push_back(queued);
-            if lane.state == State::Ready {
-                self.ready_items += 1;
+            match lane.state {
+                State::Ready => self.ready_items += 1,
+                State::Waiting(_) => {
+                    let held = self.held.entry(lane.key.assignment()).or_default();
+                    held.messages += 1;
+                    held.bytes += bytes;
+                }
+                State::Running(_) => {}
             }
             return;
         }
@@ -220,6 +280,7 @@ impl<T: Clone> Lanes<T> {
             }
             self.ready_items -= lane.queue.len();
             lane.state = State::Running(count);
+            *self.running.entry(lane.key.assignment()).or_default() += 1;
             taken.lanes.push((id, count));
         }
         for id in passed_over.into_iter().rev() {
@@ -243,6 +304,12 @@ impl<T: Clone> Lanes<T> {
         let State::Running(ran) = lane.state else {
             return Vec::new();
         };
+        if let Entry::Occupied(mut running) = self.running.entry(lane.key.assignment()) {
+            *running.get_mut() -= 1;
+            if *running.get() == 0 {
+                running.remove();
+            }
+        }
         lane.queue.drain(..settled);
         if settled > 0 {
             lane.setbacks = 0;
@@ -266,6 +333,9 @@ impl<T: Clone> Lanes<T> {
         match until {
             Some(until) => {
                 lane.state = State::Waiting(until);
+                let held = self.held.entry(lane.key.assignment()).or_default();
+                held.messages += lane.queue.len();
+                held.bytes += lane.bytes();
                 self.waiting.insert((until, id));
             }
             None => self.make_ready(id),
@@ -293,6 +363,7 @@ impl<T: Clone> Lanes<T> {
             State::Ready => self.ready_items -= lane.queue.len(),
             State::Waiting(until) => {
                 self.waiting.remove(&(until, id));
+                Self::no_longer_held(&mut self.held, &lane);
             }
             State::Running(_) => {}
         }
@@ -319,6 +390,9 @@ impl<T: Clone> Lanes<T> {
                 break;
             }
             self.waiting.pop_first();
+            if let Some(lane) = self.by_id.get(&id) {
+                Self::no_longer_held(&mut self.held, lane);
+            }
             self.make_ready(id);
         }
     }
@@ -328,7 +402,7 @@ impl<T: Clone> Lanes<T> {
         self.drop_unbegun(|key| key.assignment() == assignment)
     }
 
-    /// The consumer stops: as [`Lanes::end`], for all.
+    /// The consumer stops: as [`LaneTable::end`], for all.
     pub(crate) fn end_all(&mut self) -> Vec<T> {
         self.drop_unbegun(|_| true)
     }
@@ -357,9 +431,24 @@ impl<T: Clone> Lanes<T> {
 
     /// Whether a lane of the assignment is in a unit of work.
     pub(crate) fn is_running(&self, assignment: AssignmentId) -> bool {
-        self.by_id.values().any(|lane| {
-            matches!(lane.state, State::Running(_)) && lane.key.assignment() == assignment
-        })
+        self.running.contains_key(&assignment)
+    }
+
+    /// What an assignment has in lanes that wait for their time, and will not go on before.
+    pub(crate) fn held(&self, assignment: AssignmentId) -> Amount {
+        self.held.get(&assignment).copied().unwrap_or_default()
+    }
+
+    fn no_longer_held(held: &mut HashMap<AssignmentId, Amount>, lane: &Lane<T>) {
+        let Entry::Occupied(mut entry) = held.entry(lane.key.assignment()) else {
+            return;
+        };
+        let held = entry.get_mut();
+        held.messages -= lane.queue.len();
+        held.bytes -= lane.bytes();
+        if held.messages == 0 {
+            entry.remove();
+        }
     }
 
     /// How a lane was made.

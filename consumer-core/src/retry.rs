@@ -71,6 +71,14 @@ impl RetrySchedule {
     pub fn shortest_total(&self) -> Duration {
         (1..self.max_attempts).map(|n| self.shortest_wait(n)).sum()
     }
+
+    /// The most time that is waited between the first attempt and the last, attempts aside.
+    pub fn longest_total(&self) -> Duration {
+        let waits = (1..self.max_attempts).map(|n| self.shortest_wait(n));
+        waits
+            .fold(Duration::ZERO, Duration::saturating_add)
+            .saturating_mul(2)
+    }
 }
 
 /// What came back for reasons that are nobody's fault waits as well, without being charged.

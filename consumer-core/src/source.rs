@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use crate::delivery::{AssignmentId, Delivery};
+use crate::finding::Finding;
 use crate::handler::one_line;
+use crate::window::{Reach, Window};
 
 /// Hands out deliveries and takes back settlements.
 ///
@@ -40,6 +42,21 @@ pub trait Source: Send + 'static {
     /// # Errors
     /// [`SourceError::Misconfigured`] for what will not go away by itself.
     async fn open(&mut self) -> Result<(), SourceError>;
+
+    /// For how long a duplicate may still come from here, by each way there is. Asked before the
+    /// source is opened; takes part in nothing and changes nothing. What the broker refuses to tell
+    /// is [`Reach::unknown`], not left out.
+    async fn horizon(&mut self) -> Vec<Reach> {
+        let why = "it does not say for how long it keeps events";
+        vec![Reach::unknown(self.system(), why)]
+    }
+
+    /// Looks at the broker's settings and at what waits there, for people, where the inbox remembers
+    /// that long. Works as well before the source is opened; takes part in nothing and changes
+    /// nothing. What cannot be looked at is a finding too. The window itself is not checked here.
+    async fn examine(&mut self, _window: Window) -> Vec<Finding> {
+        Vec::new()
+    }
 
     /// Waits for what happens next.
     ///

@@ -8,13 +8,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::claim::Claim;
-use crate::crash_guard::{Mark, ProcessId};
+use crate::crash_guard::{ProcessId, Started};
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
+use crate::finding::Finding;
 use crate::fingerprint::Fingerprint16;
 use crate::handler::one_line;
+use crate::letters::{DeadLetters, Letter, LetterId};
+use crate::window::Window;
 
 /// A database that holds the inbox beside the user's own tables.
 ///
@@ -36,11 +39,25 @@ use crate::handler::one_line;
 ///    ([`Claim::verdict_on`] decides), and leaves the row as it was.
 /// 10. What was recorded comes back with every duplicate as it was: a reply byte for byte, an empty
 ///     one as empty and none as none, a rejection with its reason.
-/// 11. A mark is there once [`Store::mark`] or [`Store::put_mark`] has answered, whatever becomes of
-///     the process; it holds up no claim, and no claim holds it up. Where the unit that removes it
-///     rolls back, it stays.
+/// 11. Of units that take one letter at the same time, one gets it, and the others get none at once.
+///     Nor does anybody get one that is not marked, has to wait yet, or stands behind another
+///     marked one of its lane. A letter that a unit takes and deletes is gone if, and only if, the
+///     unit commits.
+/// 12. A key whose inbox row a unit takes back is `Fresh` to that unit's claim, and to others once
+///     it commits without claiming the key again.
+/// 13. Every repeat of an event has the day of the first, and a claim that has a day need not be
+///     looked for under another; one that has none is looked for under every day that is
+///     remembered. The database's clock decides what today is; a day after tomorrow is a
+///     [`Verdict::Future`], and is not claimed.
+/// 14. The floor only rises, and is recorded before anything is forgotten. A claim of a day below it
+///     is never `Fresh`: it is a [`Verdict::TooLate`], and is not claimed.
+/// 15. ... unless the unit began with [`Late::AsNew`]: then it is claimed as if it had no day.
+/// 16. Where a consumer's days come from is kept with it, and another answer is refused.
+/// 17. What [`Store::note_started`] and [`Store::put_started`] have answered is there, whatever
+///     becomes of the process; it holds up no claim, and no claim holds it up. Where the unit that
+///     forgets it rolls back, it stays.
 #[async_trait]
-pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
+pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
     type Connection: Send;
     /// What a handler can stage: a typed row that the unit writes with all others of its table.
@@ -108,19 +125,17 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
         Ok(DuplicateAges::default())
     }
 
-    /// Marks events whose handlers this process is about to run, in company, in a transaction of its
-    /// own: once it answers, the marks outlive the process. Answers for each key, in the order
-    /// given, whether it is marked. It is not when there is a mark already, unless that is this
-    /// process's own, neither [`alone`](Mark::alone) nor with crashes: the crash guard's question
-    /// whether an earlier process has begun the event and never said how it ended. Marks that are
-    /// there stay as they are.
+    /// Writes down that this process is about to run these events' handlers, in company, in a
+    /// transaction of its own: once it answers, that outlives the process. Answers for each key, in
+    /// the order given, whether it is written down. It is not where something is already, unless
+    /// that is this process's own, neither [`alone`](Started::alone) nor with crashes: an earlier
+    /// process may have started the event and never said how it ended. What is there stays.
     ///
-    /// Marks need not outlive the database: a store may keep them where a crash of the server loses
-    /// them.
+    /// It need not outlive the database: a crash of the server may lose it.
     ///
     /// # Errors
     /// By default [`StoreError::Misconfigured`]: the store has no crash guard.
-    async fn mark(
+    async fn note_started(
         &self,
         consumer: ConsumerId,
         process: ProcessId,
@@ -130,39 +145,40 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
         Err(no_crash_guard())
     }
 
-    /// The mark on an event.
+    /// What is written down of an event that was started.
     ///
     /// # Errors
-    /// As [`Store::mark`].
-    async fn find_mark(
+    /// As [`Store::note_started`].
+    async fn find_started(
         &self,
         consumer: ConsumerId,
         key: &EventKey,
-    ) -> Result<Option<Mark>, StoreError> {
+    ) -> Result<Option<Started>, StoreError> {
         let _ = (consumer, key);
         Err(no_crash_guard())
     }
 
-    /// Puts a mark on an event, over what is there, and as durably as [`Store::mark`].
+    /// Writes this down of an event, over what is there, and as durably as
+    /// [`Store::note_started`].
     ///
     /// # Errors
-    /// As [`Store::mark`].
-    async fn put_mark(
+    /// As [`Store::note_started`].
+    async fn put_started(
         &self,
         consumer: ConsumerId,
         key: &EventKey,
-        mark: Mark,
+        started: Started,
     ) -> Result<(), StoreError> {
-        let _ = (consumer, key, mark);
+        let _ = (consumer, key, started);
         Err(no_crash_guard())
     }
 
-    /// Removes this process's marks from events; those of others stay. [`Unit::unmark`] does the
-    /// same within a unit.
+    /// Forgets that this process has started these events; what others have started stays.
+    /// [`Unit::forget_started`] does the same within a unit.
     ///
     /// # Errors
-    /// As [`Store::mark`].
-    async fn unmark(
+    /// As [`Store::note_started`].
+    async fn forget_started(
         &self,
         consumer: ConsumerId,
         process: ProcessId,
@@ -170,6 +186,21 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     ) -> Result<(), StoreError> {
         let _ = (consumer, process, keys);
         Err(no_crash_guard())
+    }
+
+    /// How long a settled event key is remembered; the default is a store that forgets nothing.
+    /// Changes nothing, and needs no consumer to be open.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    async fn window(&self) -> Result<Window, StoreError> {
+        Ok(Window::Unlimited)
+    }
+
+    /// Looks at the database's settings, the schema and the role's rights, for people. Changes
+    /// nothing; what cannot be looked at is a finding too.
+    async fn examine(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// How many units may run at once; `None` when only the pool limits them.
@@ -223,11 +254,36 @@ pub trait Unit: Send + Sized {
     /// Writes dead letters. One whose source key is known already counts once more there.
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError>;
 
+    /// How many more letters the consumer may have if `limit` is the most, as this unit sees it.
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError>;
+
+    /// Whether the consumer has a letter of that source key already.
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError>;
+
+    /// Takes a letter that is marked to be redriven and due, for this unit alone. `None` when there
+    /// is no such letter (any more), another unit has it, or an earlier one of its lane is marked.
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError>;
+
+    /// Deletes a letter that this unit has taken.
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError>;
+
+    /// Takes back the inbox row of a key whose event was set aside: deletes it if its outcome is
+    /// [`Settled::Dead`], or [`Settled::Rejected`] where that is asked for. Called before the claim
+    /// of the same key.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] when another unit held the row for too long.
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError>;
+
     /// Deletes the retry rows of events that this unit settles.
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError>;
 
-    /// Removes this process's marks from events; see [`Store::unmark`].
-    async fn unmark(&mut self, process: ProcessId, keys: &[EventKey]) -> Result<(), StoreError> {
+    /// Forgets that this process has started these events; see [`Store::forget_started`].
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
         let _ = (process, keys);
         Err(no_crash_guard())
     }
@@ -248,7 +304,7 @@ pub trait Unit: Send + Sized {
 fn no_crash_guard() -> StoreError {
     StoreError::misconfigured(
         "this store has no crash guard: remove `crash_guard` from the consumer, or use a store that \
-         marks the events whose handlers have begun",
+         writes down which events were started",
     )
 }
 
@@ -281,7 +337,7 @@ pub enum Late {
 }
 
 impl Begin {
-    /// A unit for that consumer, with the usual wait of 500 ms.
+    /// A unit for that consumer, whose claim waits for 500 ms.
     pub fn new(consumer: ConsumerId) -> Self {
         Self {
             consumer,
@@ -289,6 +345,15 @@ impl Begin {
             late: Late::default(),
         }
     }
+}
+
+/// Which inbox row [`Unit::reopen`] takes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reopen {
+    /// One of an event that was set aside.
+    Dead,
+    /// One of an event that was rejected, and set aside as well.
+    Rejected,
 }
 
 /// What a round of maintenance has found and done.

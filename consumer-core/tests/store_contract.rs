@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::error::Error;
+use std::time::SystemTime;
 
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
 use oneffect_core::testing::{MemoryConnection, MemoryError, MemoryStore};
@@ -53,7 +54,7 @@ impl Fixture for InMemory {
             payload: letter.payload,
             headers: letter.headers,
             published_at: (letter.published_at).and_then(|at| {
-                let since = at.duration_since(std::time::SystemTime::UNIX_EPOCH);
+                let since = at.duration_since(SystemTime::UNIX_EPOCH);
                 Some(since.ok()?.as_secs())
             }),
             attempts: letter.attempts,
@@ -66,6 +67,15 @@ impl Fixture for InMemory {
     async fn idle_in_transaction(&self) -> usize {
         self.0.open_units()
     }
+
+    async fn set_clock(&self, now: SystemTime) {
+        self.0.set_now(now);
+    }
+
+    async fn remembered(&self) -> usize {
+        self.0.inbox("ledger").len()
+    }
 }
 
 oneffect_core::store_contract!(InMemory, (start_paused = true));
+oneffect_core::days_contract!(InMemory, (start_paused = true));

@@ -291,7 +291,7 @@ async fn the_inbox_can_be_read_by_people() {
     let fixture = OnSqlite::migrated().await;
     let store = &fixture.store;
     let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
-    let uuid = "0190163d-8694-739b-aea5-966c26f8ad91";
+    let uuid = "0190163d-8694-439b-aea5-966c26f8ad91";
     for id in [uuid, "caf\u{e9}\0"] {
         let mut unit = holder(store, consumer, id).await;
         let reason = "no\0".into();

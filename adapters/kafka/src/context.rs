@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{self, Wake, Waker};
+use std::task::{self, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -152,7 +152,7 @@ impl Context {
         let (revocation, drained) = Revocation::new(ids.to_vec(), self.drain);
         self.shared.tell(SourceEvent::Revoked(revocation));
         let stop = || self.shared.is_closing();
-        if !block_on(drained, Instant::now() + self.drain + GRACE, stop) {
+        if block_on(drained, Instant::now() + self.drain + GRACE, stop).is_none() {
             debug!(target: TARGET, "a revocation was not waited for to the end");
         }
         let commits = self.shared.hold_commits();
@@ -223,8 +223,13 @@ impl ConsumerContext for Context {
     }
 }
 
-/// Waits for a future on this thread, which is the one that gets woken. Tells whether it ended.
-fn block_on(future: impl Future, deadline: Instant, stop: impl Fn() -> bool) -> bool {
+/// Waits for a future on this thread, which is the one that gets woken. `None` when it did not end
+/// in time.
+pub(crate) fn block_on<T>(
+    future: impl Future<Output = T>,
+    deadline: Instant,
+    stop: impl Fn() -> bool,
+) -> Option<T> {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -235,12 +240,12 @@ fn block_on(future: impl Future, deadline: Instant, stop: impl Fn() -> bool) -> 
     let mut context = task::Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
     loop {
-        if Pin::as_mut(&mut future).poll(&mut context).is_ready() {
-            return true;
+        if let Poll::Ready(output) = Pin::as_mut(&mut future).poll(&mut context) {
+            return Some(output);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || stop() {
-            return false;
+            return None;
         }
         thread::park_timeout(left);
     }

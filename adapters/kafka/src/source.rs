@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oneffect_core::{AssignmentId, Settlement, Source, SourceError, SourceEvent};
+use oneffect_core::{
+    AssignmentId, Finding, Reach, Settlement, Source, SourceError, SourceEvent, Window,
+};
 use rdkafka::error::KafkaError;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -13,6 +15,9 @@ use tracing::{debug, warn};
 
 use crate::TARGET;
 use crate::config::KafkaConfig;
+use crate::examine;
+use crate::horizon::reaches;
+use crate::inquiry::Inquiry;
 use crate::poll::{self, Answers, Setup};
 use crate::state::Shared;
 
@@ -107,6 +112,15 @@ impl Kafka {
         self
     }
 
+    fn inquiry(&self) -> Inquiry {
+        Inquiry {
+            brokers: self.brokers.clone(),
+            group: self.group.clone(),
+            topics: self.topics.clone(),
+            config: self.config.clone(),
+        }
+    }
+
     fn validate(&self) -> Result<(), SourceError> {
         if self.brokers.trim().is_empty() {
             return Err(SourceError::misconfigured("no brokers are given"));
@@ -127,6 +141,39 @@ impl Kafka {
 impl Source for Kafka {
     fn system(&self) -> &'static str {
         "kafka"
+    }
+
+    /// Topics bring duplicates for as long as they keep records. Needs `DESCRIBE_CONFIGS` on them;
+    /// without it the answer is that it is unknown. Takes up to [`KafkaConfig::connect_timeout`]
+    /// when no broker answers.
+    async fn horizon(&mut self) -> Vec<Reach> {
+        let topics = self.topics.clone();
+        let answers = self.inquiry().run(Inquiry::settings).await;
+        match answers {
+            Some(answers) => reaches(&topics, answers),
+            None => vec![Reach::unknown("Kafka", "the thread that asks has died")],
+        }
+    }
+
+    async fn examine(&mut self, window: Window) -> Vec<Finding> {
+        if let Err(error) = self.validate() {
+            return vec![Finding::problem(
+                error.to_string(),
+                "the consumer does not start",
+                "change the setting",
+            )];
+        }
+        let examined = self
+            .inquiry()
+            .run(move |inquiry| examine::examine(inquiry, window));
+        examined.await.unwrap_or_else(|| {
+            let (why, to_do) = ("nothing of it was checked", "look into the log");
+            vec![Finding::warning(
+                "the thread that asks Kafka has died",
+                why,
+                to_do,
+            )]
+        })
     }
 
     async fn open(&mut self) -> Result<(), SourceError> {

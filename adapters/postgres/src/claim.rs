@@ -132,7 +132,7 @@ fn found(row: &PgRow, claims: &[Claim], keys: &Keys) -> sqlx::Result<Option<(usi
     )))
 }
 
-fn is_lock_timeout(error: &sqlx::Error) -> bool {
+pub(crate) fn is_lock_timeout(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|error| code(error) == "55P03")

@@ -1,13 +1,13 @@
 //! Events set aside.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::time::{Duration, SystemTime};
 
-use oneffect_core::{DeadLetter, Position, StoreError};
+use oneffect_core::{Claim, DeadLetter, Letter, LetterId, LetterRow, Reopen, StoreError};
 
+use crate::claim::is_lock_timeout;
 use crate::keys::columns;
-use crate::retry::storable;
+use crate::letters::letter_row;
+use crate::record::{DEAD, REJECTED};
 use crate::unit::PostgresUnit;
 
 impl PostgresUnit {
@@ -17,43 +17,39 @@ impl PostgresUnit {
     ) -> Result<(), StoreError> {
         // One statement cannot touch a row twice, and a queue may hand out one unreadable message
         // twice in a batch.
-        let mut distinct: BTreeMap<[u8; 32], (&DeadLetter, i32)> = BTreeMap::new();
+        let mut distinct: BTreeMap<[u8; 32], LetterRow> = BTreeMap::new();
         for letter in letters {
-            distinct.entry(letter.source_key).or_insert((letter, 0)).1 += 1;
+            let row = distinct.entry(letter.source_key);
+            row.or_insert_with(|| LetterRow::of(letter)).deliveries += 1;
         }
-        let letters: Vec<(&DeadLetter, i32)> = distinct.into_values().collect();
+        let rows: Vec<LetterRow> = distinct.into_values().collect();
         let transaction_ids: Vec<String> =
             sqlx::query_scalar(include_str!("queries/set_aside.sql"))
-                .bind(column(&letters, |letter| letter.source_key.to_vec()))
-                .bind(column(&letters, |letter| letter.kind.as_str()))
-                .bind(column(&letters, |letter| {
-                    letter.event.as_ref().map(|event| columns(event).0)
-                }))
-                .bind(column(&letters, |letter| {
-                    letter.event.as_ref().map(|event| columns(event).1)
-                }))
-                .bind(column(&letters, |letter| {
-                    storable(letter.position.source())
-                }))
-                .bind(column(&letters, |letter| {
-                    log_position(letter).map(|log| log.0)
-                }))
-                .bind(column(&letters, |letter| {
-                    log_position(letter).map(|log| log.1)
-                }))
-                .bind(column(&letters, message_id))
-                .bind(column(&letters, |letter| letter.key.as_deref()))
-                .bind(column(&letters, |letter| letter.payload.as_deref()))
-                .bind(column(&letters, |letter| letter.headers.to_json()))
-                .bind(column(&letters, |letter| {
-                    letter.published_at.and_then(microseconds)
-                }))
-                .bind(letters.iter().map(|(_, times)| *times).collect::<Vec<_>>())
-                .bind(column(&letters, |letter| {
-                    i32::try_from(letter.attempts).unwrap_or(i32::MAX)
-                }))
-                .bind(column(&letters, |letter| storable(&letter.error)))
                 .bind(self.consumer.0)
+                .bind(column(&rows, |row| &*row.source_key))
+                .bind(column(&rows, |row| &*row.kind))
+                .bind(column(&rows, |row| row.event_id.as_deref()))
+                .bind(column(&rows, |row| row.tenant.as_deref()))
+                .bind(column(&rows, |row| row.fingerprint.as_deref()))
+                .bind(column(&rows, |row| row.settled_fingerprint.as_deref()))
+                .bind(column(&rows, |row| &*row.source))
+                .bind(column(&rows, |row| row.log_partition))
+                .bind(column(&rows, |row| row.log_offset))
+                .bind(column(&rows, |row| row.message_id.as_deref()))
+                .bind(column(&rows, |row| row.deduplication_id.as_deref()))
+                .bind(column(&rows, |row| row.ordered))
+                .bind(column(&rows, |row| row.message_group.as_deref()))
+                .bind(column(&rows, |row| row.lane.as_deref()))
+                .bind(column(&rows, |row| row.raw_key.as_deref()))
+                .bind(column(&rows, |row| row.payload.as_deref()))
+                .bind(column(&rows, |row| &*row.headers))
+                .bind(column(&rows, |row| row.raw_key_length))
+                .bind(column(&rows, |row| row.payload_length))
+                .bind(column(&rows, |row| row.headers_dropped))
+                .bind(column(&rows, |row| row.published_at))
+                .bind(column(&rows, |row| row.deliveries))
+                .bind(column(&rows, |row| row.attempts))
+                .bind(column(&rows, |row| &*row.error))
                 .persistent(self.named)
                 .fetch_all(&mut *self.transaction)
                 .await
@@ -63,57 +59,88 @@ impl PostgresUnit {
         }
         Ok(())
     }
-}
 
-fn column<'l, T>(letters: &[(&'l DeadLetter, i32)], value: impl Fn(&'l DeadLetter) -> T) -> Vec<T> {
-    letters.iter().map(|(letter, _)| value(letter)).collect()
-}
+    /// Counts at most as many as there may be: the index alone is read.
+    pub(crate) async fn count_room(&mut self, limit: u64) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM \
+                   (SELECT FROM dead_letter WHERE consumer = $1 LIMIT $2) AS letter";
+        let count: i64 = sqlx::query_scalar(sql)
+            .bind(self.consumer.0)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .persistent(self.named)
+            .fetch_one(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(limit.saturating_sub(count.unsigned_abs()))
+    }
 
-fn log_position(letter: &DeadLetter) -> Option<(i32, i64)> {
-    if let Position::Log {
-        partition, offset, ..
-    } = letter.position
-    {
-        Some((partition, offset))
-    } else {
-        None
+    pub(crate) async fn find_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT FROM dead_letter WHERE source_key = $1 AND consumer = $2)";
+        sqlx::query_scalar(sql)
+            .bind(source_key.as_slice())
+            .bind(self.consumer.0)
+            .persistent(self.named)
+            .fetch_one(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))
+    }
+
+    pub(crate) async fn take_due_letter(
+        &mut self,
+        id: LetterId,
+    ) -> Result<Option<Letter>, StoreError> {
+        let sql = concat!(
+            include_str!("queries/letter.sql"),
+            include_str!("queries/due_letter.sql")
+        );
+        let row = sqlx::query(sql)
+            .bind(id.0)
+            .bind(self.consumer.0)
+            .persistent(self.named)
+            .fetch_optional(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        let row = row.map(|row| letter_row(&row)).transpose();
+        let row = row.map_err(StoreError::rolled_back)?;
+        row.map(LetterRow::into_letter).transpose()
+    }
+
+    pub(crate) async fn delete_taken(&mut self, id: LetterId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM dead_letter WHERE id = $1")
+            .bind(id.0)
+            .persistent(self.named)
+            .execute(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(())
+    }
+
+    pub(crate) async fn take_back(
+        &mut self,
+        claim: &Claim,
+        what: Reopen,
+    ) -> Result<(), StoreError> {
+        let (id, tenant) = columns(&claim.key);
+        let outcome = match what {
+            Reopen::Dead => DEAD,
+            Reopen::Rejected => REJECTED,
+        };
+        let deleted = sqlx::query(include_str!("queries/reopen.sql"))
+            .bind(id)
+            .bind(tenant)
+            .bind(self.consumer.0)
+            .bind(outcome)
+            .persistent(self.named)
+            .execute(&mut *self.transaction)
+            .await;
+        match deleted {
+            Ok(_) => Ok(()),
+            Err(error) if is_lock_timeout(&error) => Err(StoreError::Busy),
+            Err(error) => Err(StoreError::rolled_back(self.failed(error))),
+        }
     }
 }
 
-fn message_id(letter: &DeadLetter) -> Option<String> {
-    if let Position::Queue { message_id, .. } = &letter.position {
-        Some(storable(message_id))
-    } else {
-        None
-    }
-}
-
-/// Microseconds since 1970. Producers may stamp anything, and a letter that cannot be written would
-/// hold its lane for ever: what no calendar has is left out.
-fn microseconds(time: SystemTime) -> Option<i64> {
-    const YEARS_1_TO_9999: Range<i128> = -62_135_596_800_000_000..253_402_300_800_000_000;
-    let micros = |duration: Duration| i128::try_from(duration.as_micros()).ok();
-    let micros = match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => micros(since)?,
-        Err(before) => -micros(before.duration())?,
-    };
-    let micros = YEARS_1_TO_9999.contains(&micros).then_some(micros)?;
-    i64::try_from(micros).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_that_no_calendar_has_is_left_out() {
-        let epoch = SystemTime::UNIX_EPOCH;
-        let second = Duration::from_secs(1);
-        assert_eq!(microseconds(epoch + second), Some(1_000_000));
-        assert_eq!(microseconds(epoch - second), Some(-1_000_000));
-        // What a producer gets that stamps microseconds as if they were milliseconds.
-        let absurd = Duration::from_millis(1_764_590_400_000_123);
-        assert_eq!(microseconds(epoch + absurd), None);
-        assert_eq!(microseconds(epoch - absurd), None);
-    }
+fn column<'r, T>(rows: &'r [LetterRow], value: impl Fn(&'r LetterRow) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }

@@ -6,8 +6,8 @@ use crate::keys::{Keys, columns};
 use crate::unit::PostgresUnit;
 
 const DONE: i16 = 0;
-const REJECTED: i16 = 1;
-const DEAD: i16 = 2;
+pub(crate) const REJECTED: i16 = 1;
+pub(crate) const DEAD: i16 = 2;
 
 impl PostgresUnit {
     pub(crate) async fn record_outcomes(

@@ -11,7 +11,7 @@ use crate::transaction::Transaction;
 use crate::unit::PostgresUnit;
 
 /// Longer waits are as good as for ever, and would overflow the server's timestamps.
-const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
 impl Postgres {
     pub(crate) async fn charge_attempt(

@@ -1,7 +1,23 @@
+-- The clock that decides days, the floor, ages and waits: seconds since 1970, with their fraction.
+-- Tests put another view in its place.
+CREATE VIEW oneffect_now AS SELECT unixepoch('subsec') AS now;
+
+-- The first day that is still remembered, and how many before today that should be. Days are
+-- numbered from 1970-01-01, UTC. The floor only rises, and does so before anything is deleted.
+CREATE TABLE inbox_floor (
+    one         INTEGER PRIMARY KEY CHECK (one = 1),
+    floor       INTEGER NOT NULL,
+    window_days INTEGER NOT NULL CHECK (window_days BETWEEN 1 AND 3650)
+) STRICT;
+
+INSERT INTO inbox_floor (one, floor, window_days)
+SELECT 1, CAST(now / 86400 AS INTEGER) - 8, 8 FROM oneffect_now;
+
 -- The names of consumers; their small numbers keep the inbox slim.
 CREATE TABLE consumer (
     id         INTEGER PRIMARY KEY,
     name       TEXT NOT NULL UNIQUE,
+    days       TEXT NOT NULL,              -- where its events' days come from: 'id' or 'producer'
     created_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ'))
 ) STRICT;
 
@@ -14,9 +30,13 @@ CREATE TABLE inbox (
     outcome     INTEGER NOT NULL DEFAULT 0, -- 0 done, 1 rejected, 2 dead
     fingerprint BLOB,                       -- the number of its setting, then 16 bytes
     reply       BLOB,                       -- the handler's; of a rejected event the reason, in UTF-8
-    recorded_at INTEGER NOT NULL DEFAULT (unixepoch()),
+    recorded_at INTEGER NOT NULL,           -- seconds since 1970
+    day         INTEGER NOT NULL,           -- the event's own, or that of its recording where it has none
     PRIMARY KEY (event_id, tenant, consumer)
 ) STRICT, WITHOUT ROWID;
+
+-- What is below the floor is found by its day, a few rows at a time.
+CREATE INDEX inbox_by_day ON inbox (day);
 
 -- SQLite has no functions of our own, so what event_id_text does elsewhere is written out here. Where
 -- there is a NUL, at which tools would stop reading, the bytes are shown.
@@ -35,5 +55,6 @@ SELECT consumer.name AS consumer,
        CASE inbox.outcome
            WHEN 1 THEN iif(instr(inbox.reply, x'00'), quote(inbox.reply), CAST(inbox.reply AS TEXT))
        END AS reason,
-       datetime(inbox.recorded_at, 'unixepoch') AS recorded_at
+       datetime(inbox.recorded_at, 'unixepoch') AS recorded_at,
+       date(inbox.day * 86400, 'unixepoch') AS day
 FROM inbox JOIN consumer ON consumer.id = inbox.consumer;

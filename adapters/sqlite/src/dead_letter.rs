@@ -1,12 +1,10 @@
 //! Events set aside.
 
-use std::ops::Range;
-use std::time::{Duration, SystemTime};
-
-use oneffect_core::{DeadLetter, Position, StoreError};
+use oneffect_core::{Claim, DeadLetter, Letter, LetterId, LetterRow, Reopen, StoreError};
 
 use crate::keys::columns;
-use crate::retry::storable;
+use crate::letters::letter_row;
+use crate::record::{DEAD, REJECTED};
 use crate::unit::SqliteUnit;
 
 impl SqliteUnit {
@@ -16,76 +14,109 @@ impl SqliteUnit {
         letters: &[DeadLetter],
     ) -> Result<(), StoreError> {
         for letter in letters {
-            let columns = letter.event.as_ref().map(columns);
+            let row = LetterRow::of(letter);
             sqlx::query(include_str!("queries/set_aside.sql"))
                 .bind(self.consumer.0)
-                .bind(letter.source_key.as_slice())
-                .bind(letter.kind.as_str())
-                .bind(columns.as_ref().map(|(id, _)| id.as_slice()))
-                .bind(columns.as_ref().map(|(_, tenant)| tenant.as_slice()))
-                .bind(storable(letter.position.source()))
-                .bind(log_position(letter).map(|log| log.0))
-                .bind(log_position(letter).map(|log| log.1))
-                .bind(message_id(letter))
-                .bind(letter.key.as_deref())
-                .bind(letter.payload.as_deref())
-                .bind(letter.headers.to_json())
-                .bind(letter.published_at.and_then(microseconds))
-                .bind(letter.attempts)
-                .bind(storable(&letter.error))
+                .bind(row.source_key)
+                .bind(row.kind)
+                .bind(row.event_id)
+                .bind(row.tenant)
+                .bind(row.fingerprint)
+                .bind(row.settled_fingerprint)
+                .bind(row.source)
+                .bind(row.log_partition)
+                .bind(row.log_offset)
+                .bind(row.message_id)
+                .bind(row.deduplication_id)
+                .bind(row.ordered)
+                .bind(row.message_group)
+                .bind(row.lane)
+                .bind(row.raw_key.as_deref())
+                .bind(row.payload.as_deref())
+                .bind(row.headers)
+                .bind(row.raw_key_length)
+                .bind(row.payload_length)
+                .bind(row.headers_dropped)
+                .bind(row.published_at)
+                .bind(row.attempts)
+                .bind(row.error)
                 .execute(&mut *self.transaction)
                 .await
                 .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
         }
         Ok(())
     }
-}
 
-fn log_position(letter: &DeadLetter) -> Option<(i32, i64)> {
-    if let Position::Log {
-        partition, offset, ..
-    } = letter.position
-    {
-        Some((partition, offset))
-    } else {
-        None
+    /// Counts at most as many as there may be: the index alone is read.
+    pub(crate) async fn count_room(&mut self, limit: u64) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM dead_letter WHERE consumer = ?1 LIMIT ?2)";
+        let count: i64 = sqlx::query_scalar(sql)
+            .bind(self.consumer.0)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_one(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(limit.saturating_sub(count.unsigned_abs()))
     }
-}
 
-fn message_id(letter: &DeadLetter) -> Option<String> {
-    if let Position::Queue { message_id, .. } = &letter.position {
-        Some(storable(message_id))
-    } else {
-        None
+    pub(crate) async fn find_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        let sql =
+            "SELECT EXISTS (SELECT 1 FROM dead_letter WHERE source_key = ?1 AND consumer = ?2)";
+        sqlx::query_scalar(sql)
+            .bind(source_key.as_slice())
+            .bind(self.consumer.0)
+            .fetch_one(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))
     }
-}
 
-/// Microseconds since 1970. Producers may stamp anything, and a letter that cannot be written would
-/// hold its lane for ever: what no calendar has is left out.
-fn microseconds(time: SystemTime) -> Option<i64> {
-    const YEARS_1_TO_9999: Range<i128> = -62_135_596_800_000_000..253_402_300_800_000_000;
-    let micros = |duration: Duration| i128::try_from(duration.as_micros()).ok();
-    let micros = match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => micros(since)?,
-        Err(before) => -micros(before.duration())?,
-    };
-    let micros = YEARS_1_TO_9999.contains(&micros).then_some(micros)?;
-    i64::try_from(micros).ok()
-}
+    /// There is no other unit, so there is nothing to lock.
+    pub(crate) async fn take_due_letter(
+        &mut self,
+        id: LetterId,
+    ) -> Result<Option<Letter>, StoreError> {
+        let sql = concat!(
+            include_str!("queries/letter.sql"),
+            include_str!("queries/due_letter.sql")
+        );
+        let row = sqlx::query(sql)
+            .bind(id.0)
+            .bind(self.consumer.0)
+            .fetch_optional(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        let row = row.map(|row| letter_row(&row)).transpose();
+        let row = row.map_err(StoreError::rolled_back)?;
+        row.map(LetterRow::into_letter).transpose()
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    pub(crate) async fn delete_taken(&mut self, id: LetterId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM dead_letter WHERE id = ?1")
+            .bind(id.0)
+            .execute(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(())
+    }
 
-    #[test]
-    fn a_time_that_no_calendar_has_is_left_out() {
-        let epoch = SystemTime::UNIX_EPOCH;
-        let second = Duration::from_secs(1);
-        assert_eq!(microseconds(epoch + second), Some(1_000_000));
-        assert_eq!(microseconds(epoch - second), Some(-1_000_000));
-        // What a producer gets that stamps microseconds as if they were milliseconds.
-        let absurd = Duration::from_millis(1_764_590_400_000_123);
-        assert_eq!(microseconds(epoch + absurd), None);
-        assert_eq!(microseconds(epoch - absurd), None);
+    pub(crate) async fn take_back(
+        &mut self,
+        claim: &Claim,
+        what: Reopen,
+    ) -> Result<(), StoreError> {
+        let (id, tenant) = columns(&claim.key);
+        let outcome = match what {
+            Reopen::Dead => DEAD,
+            Reopen::Rejected => REJECTED,
+        };
+        sqlx::query(include_str!("queries/reopen.sql"))
+            .bind(id)
+            .bind(tenant)
+            .bind(self.consumer.0)
+            .bind(outcome)
+            .execute(&mut *self.transaction)
+            .await
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use oneffect_core::{Claim, EventKey};
+use oneffect_core::{Day, EventKey, Fingerprint16};
 
 /// Keys in the order of the inbox, and where each was in the batch.
 pub(crate) struct Keys {
@@ -29,16 +29,24 @@ impl Keys {
         })
     }
 
-    /// As [`Keys::to_json`], with the claims' fingerprints as third parts.
-    pub(crate) fn to_json_with_fingerprints(&self, claims: &[Claim]) -> String {
+    /// As [`Keys::to_json`], with what else a row of the inbox gets: the fingerprint, and the day it
+    /// is found by.
+    pub(crate) fn to_json_rows(&self, rows: &[(Option<Fingerprint16>, Day)]) -> String {
         json_rows(&self.sorted, |json, (id, tenant, place)| {
+            let (fingerprint, day) = rows[*place];
             push_hex(json, Some(id));
             json.push(',');
             push_hex(json, Some(tenant));
-            if let Some(fingerprint) = claims[*place].fingerprint {
-                json.push(',');
-                push_hex(json, Some(&fingerprint.to_bytes()));
-            }
+            json.push(',');
+            push_hex(
+                json,
+                fingerprint
+                    .map(Fingerprint16::to_bytes)
+                    .as_ref()
+                    .map(|bytes| &bytes[..]),
+            );
+            json.push(',');
+            json.push_str(&day.number().to_string());
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a consumer finds out before it starts.
 
-use oneffect_core::{ConsumerId, StoreError};
+use oneffect_core::{ConsumerId, DaysFrom, StoreError};
 
 use crate::blame::misplaced;
 use crate::migrate::{SCHEMA_VERSION, current_version};
@@ -11,7 +11,11 @@ use crate::transaction::Transaction;
 const FULL: i64 = 2;
 
 impl Sqlite {
-    pub(crate) async fn open_consumer(&self, name: &str) -> Result<ConsumerId, StoreError> {
+    pub(crate) async fn open_consumer(
+        &self,
+        name: &str,
+        days: DaysFrom,
+    ) -> Result<ConsumerId, StoreError> {
         if name.contains('\0') {
             return Err(StoreError::misconfigured(format!(
                 "the consumer's name {name:?} contains NUL"
@@ -32,7 +36,10 @@ impl Sqlite {
         }
         let found = current_version(&mut transaction).await.map_err(misplaced)?;
         check_version(found)?;
-        let id = intern(&mut transaction, name).await.map_err(misplaced)?;
+        let (id, kept) = intern(&mut transaction, name, days)
+            .await
+            .map_err(misplaced)?;
+        days.check_against(&kept, name)?;
         transaction
             .commit()
             .await
@@ -41,17 +48,22 @@ impl Sqlite {
     }
 }
 
-/// A name keeps its number for ever.
-async fn intern(transaction: &mut Transaction, name: &str) -> sqlx::Result<ConsumerId> {
+/// A name keeps its number for ever, and where its days come from.
+async fn intern(
+    transaction: &mut Transaction,
+    name: &str,
+    days: DaysFrom,
+) -> sqlx::Result<(ConsumerId, String)> {
     sqlx::query(include_str!("queries/add_consumer.sql"))
         .bind(name)
+        .bind(days.as_str())
         .execute(&mut **transaction)
         .await?;
-    let id = sqlx::query_scalar(include_str!("queries/find_consumer.sql"))
+    let (id, kept) = sqlx::query_as(include_str!("queries/find_consumer.sql"))
         .bind(name)
         .fetch_one(&mut **transaction)
         .await?;
-    Ok(ConsumerId(id))
+    Ok((ConsumerId(id), kept))
 }
 
 fn check_version(found: i32) -> Result<(), StoreError> {

@@ -6,8 +6,8 @@ use crate::keys::{Keys, columns, json_rows, push_hex};
 use crate::unit::SqliteUnit;
 
 const DONE: i64 = 0;
-const REJECTED: i64 = 1;
-const DEAD: i64 = 2;
+pub(crate) const REJECTED: i64 = 1;
+pub(crate) const DEAD: i64 = 2;
 
 impl SqliteUnit {
     pub(crate) async fn record_outcomes(

@@ -11,7 +11,7 @@ use crate::transaction::Transaction;
 use crate::unit::SqliteUnit;
 
 /// Longer waits are as good as for ever.
-const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
 impl Sqlite {
     pub(crate) async fn charge_attempt(

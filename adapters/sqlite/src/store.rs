@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Maintained, ProcessId, Started,
+    Store, StoreError,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -113,8 +114,8 @@ impl Store for Sqlite {
     type Row = SqliteRow;
     type Unit = SqliteUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
-        self.open_consumer(consumer).await
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
+        self.open_consumer(consumer, days).await
     }
 
     /// `claim_wait` means nothing here: whoever has begun is the only writer.
@@ -125,6 +126,7 @@ impl Store for Sqlite {
         Ok(SqliteUnit {
             transaction,
             consumer: begin.consumer,
+            late: begin.late,
             tables: Arc::clone(&self.tables),
         })
     }
@@ -141,6 +143,45 @@ impl Store for Sqlite {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         blame(error)
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.maintain_days().await
+    }
+
+    async fn note_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        self.insert_started(consumer, process, keys).await
+    }
+
+    async fn find_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Started>, StoreError> {
+        self.read_started(consumer, key).await
+    }
+
+    async fn put_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        started: Started,
+    ) -> Result<(), StoreError> {
+        self.write_started(consumer, key, started).await
+    }
+
+    async fn forget_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.delete_started(consumer, process, keys).await
     }
 
     async fn note_duplicate_ages(

@@ -5,7 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use oneffect_core::{Claim, ConsumerId, DeadLetter, EventKey, Settled, StoreError, Unit, Verdict};
+use oneffect_core::{
+    Claim, ConsumerId, DeadLetter, EventKey, Late, Letter, LetterId, ProcessId, Reopen, Settled,
+    StoreError, Unit, Verdict,
+};
 use sqlx::SqliteConnection;
 
 use crate::blame::{is_outage, is_plain_error};
@@ -17,6 +20,7 @@ use crate::transaction::Transaction;
 pub struct SqliteUnit {
     pub(crate) transaction: Transaction,
     pub(crate) consumer: ConsumerId,
+    pub(crate) late: Late,
     /// Which staged tables are written first, in this order.
     pub(crate) tables: Arc<[TypeId]>,
 }
@@ -93,8 +97,36 @@ impl Unit for SqliteUnit {
         self.insert_letters(letters).await
     }
 
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.count_room(limit).await
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.find_letter(source_key).await
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.take_due_letter(id).await
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.delete_taken(id).await
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.take_back(claim, what).await
+    }
+
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.delete_attempts(keys).await
+    }
+
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.delete_started(process, keys).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {

@@ -7,7 +7,9 @@ use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::identify::{IdFrom, TenantFrom, Unidentified};
+use crate::lanes::Lanes;
 use crate::retry::RetrySchedule;
+use crate::window::ReplayHorizon;
 
 /// All options of a consumer, with their defaults. The setters of [`Consumer`](crate::Consumer) do
 /// the same one by one.
@@ -29,11 +31,15 @@ pub struct ConsumerConfig {
     /// How many units of work run at once; each holds one database connection, so the pool should
     /// have one or two more. Default 4. A store that takes only one writer runs one.
     pub workers: usize,
+    /// What is handled in order. Default: all of a partition.
+    pub lanes: Lanes,
     /// The largest batch that one unit takes. Units take what is waiting and never wait for more;
     /// the size follows the load and the handler's pace. Default 500 messages, 4 MiB.
     pub batch: Limit,
-    /// What may be in flight in this process, waiting or running. At its share of this a partition
-    /// is paused, at half of it resumed. Default 10,000 messages, 64 MiB.
+    /// What may be in flight in this process, waiting or running. Half of it is for whichever
+    /// partition comes first, the other half is shared out evenly; a partition that has its share is
+    /// paused while the first half is used up. Default 100,000 messages, 32 MiB: it is bytes that
+    /// memory is made of, each message counted with 512 of them besides its own.
     pub in_flight: Limit,
     /// When failed events run again, and when they are set aside.
     pub retry: RetrySchedule,
@@ -55,6 +61,12 @@ pub struct ConsumerConfig {
     /// How long running units may take to finish when the consumer stops; what takes longer is
     /// aborted, and runs again elsewhere. Default 8 s: container platforms kill after 10.
     pub drain: Duration,
+    /// How far back somebody outside of the broker may publish events again, which the window has
+    /// to cover. Default: nobody does.
+    pub replay_horizons: Vec<ReplayHorizon>,
+    /// Why the consumer starts although duplicates may come after their events are forgotten, as a
+    /// reader of the log will see it. Default: it does not.
+    pub accept_short_window: Option<Box<str>>,
     /// Every random choice (jitter) follows from it. Default: a new seed each time.
     pub seed: Option<u64>,
 }
@@ -67,19 +79,22 @@ impl Default for ConsumerConfig {
             fingerprint: Fingerprint::default(),
             reply_limit: 16 << 10,
             workers: 4,
+            lanes: Lanes::default(),
             batch: Limit {
                 messages: 500,
                 bytes: 4 << 20,
             },
             in_flight: Limit {
-                messages: 10_000,
-                bytes: 64 << 20,
+                messages: 100_000,
+                bytes: 32 << 20,
             },
             retry: RetrySchedule::default(),
             outage_patience: Duration::from_hours(1),
             crash_guard: None,
             handler_timeout: Duration::from_secs(50),
             drain: Duration::from_secs(8),
+            replay_horizons: Vec::new(),
+            accept_short_window: None,
             seed: None,
         }
     }
@@ -93,6 +108,13 @@ impl ConsumerConfig {
             key.tenant = tenant;
         }
         Ok(key)
+    }
+
+    /// How long an event can take from its first attempt until it is set aside, as long as nothing
+    /// is away that is nobody's fault.
+    pub(crate) fn longest_failure(&self) -> Duration {
+        let attempts = self.handler_timeout.saturating_mul(self.retry.max_attempts);
+        attempts.saturating_add(self.retry.longest_total())
     }
 
     /// What cannot work, and why.
@@ -129,6 +151,14 @@ impl ConsumerConfig {
                  often it may, 3 for example"
                     .into(),
             );
+        }
+        for horizon in &self.replay_horizons {
+            if horizon.name.is_empty() {
+                return Err("replay_horizon: it has no name: say who publishes again".into());
+            }
+        }
+        if (self.accept_short_window.as_deref()).is_some_and(|reason| reason.trim().is_empty()) {
+            return Err("accept_short_window: say why, for whoever reads the log".into());
         }
         if self.handler_timeout.is_zero() {
             return Err("handler_timeout is 0: no handler could ever finish".into());

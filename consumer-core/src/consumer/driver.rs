@@ -33,7 +33,7 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
-use crate::lanes::{Lanes, Taken};
+use crate::lanes::{LaneTable, Taken};
 use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
@@ -50,7 +50,7 @@ pub(super) struct Driver<S, H> {
     circuit: Circuit,
     rng: StdRng,
     batch_size: BatchSize,
-    lanes: Lanes<Arc<Item>>,
+    lanes: LaneTable<Arc<Item>>,
     keys: KeysInFlight<Arc<Item>>,
     flow: Flow,
     /// What is ours now, revocations under way included.
@@ -96,7 +96,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 .seed
                 .map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64),
             batch_size: BatchSize::new(config.batch.messages),
-            lanes: Lanes::new(),
+            lanes: LaneTable::new(),
             keys: KeysInFlight::new(),
             flow: Flow::new(config.in_flight),
             assignments: BTreeMap::new(),
@@ -222,6 +222,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 cancelled: held.cancelled.clone(),
                 orphaned: AtomicBool::new(false),
                 suspect: AtomicBool::new(false),
+                lanes: self.config.lanes,
                 delivery,
             });
             self.flow.add(assignment, item.bytes);
@@ -297,7 +298,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     }
 
     fn tell_flow(&mut self) {
-        for change in self.flow.changes() {
+        for change in self.flow.changes(|id| self.lanes.held(id)) {
             match change {
                 Change::Pause(id) => {
                     self.source.pause(id);

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim::Claim;
-use crate::delivery::{AssignmentId, Delivery, Order};
+use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
 use crate::identify::Unidentified;
-use crate::lanes::LaneKey;
+use crate::lanes::{LaneKey, Lanes};
 use crate::store::Settled;
 
 /// A delivery that has been admitted.
@@ -28,6 +28,7 @@ pub(super) struct Item {
     pub(super) orphaned: AtomicBool,
     /// An earlier process may have ended of it, so it runs when nothing else does.
     pub(super) suspect: AtomicBool,
+    pub(super) lanes: Lanes,
 }
 
 impl Item {
@@ -48,12 +49,7 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        let assignment = self.assignment();
-        match &self.delivery.order {
-            Order::Assignment => LaneKey::Assignment(assignment),
-            Order::Group(group) => LaneKey::Group(assignment, group.clone()),
-            Order::None => LaneKey::Alone(assignment),
-        }
+        LaneKey::of(&self.delivery, self.lanes)
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::handler::one_line;
 use crate::source::SourceError;
 use crate::store::StoreError;
+use crate::window::WindowCheck;
 
 /// Why a consumer did not start, or did not end in good order. Nothing is lost or doubled by any
 /// of these.
@@ -21,6 +22,13 @@ pub enum RunError {
     /// The store could not start, or must not go on.
     #[error("the store cannot be used")]
     Store(#[source] StoreError),
+    /// Duplicates may come after their events are forgotten, and take effect again.
+    #[error(
+        "duplicates may come after their events are forgotten, and would take effect again:\n{0}\n\
+         remember events for longer, have the broker keep them for a shorter time, or say \
+         `accept_short_window` and why"
+    )]
+    ShortWindow(Box<WindowCheck>),
     /// The stop took longer than its deadline: what still ran was aborted, and will be delivered
     /// again.
     #[error(
@@ -39,6 +47,7 @@ impl RunError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_)
+            | Self::ShortWindow(_)
             | Self::Source(SourceError::Misconfigured { .. })
             | Self::Store(StoreError::Misconfigured { .. } | StoreError::HandlerEndedTransaction) => {
                 ExitCode::from(2)

@@ -24,6 +24,7 @@ use crate::crash_guard::ProcessId;
 use crate::dead_letter::DeadLetterKind;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, error_chain};
+use crate::pace::Pace;
 use crate::retry::RetrySchedule;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
@@ -39,6 +40,7 @@ pub(super) struct Workshop<S, H> {
     reply_limit: usize,
     guard: Option<Guard>,
     caution: Caution,
+    pace: Pace,
 }
 
 /// What one unit is to do.
@@ -76,7 +78,7 @@ pub(super) struct Report {
     pub(super) failure: Option<String>,
     /// A handler was called.
     handled: bool,
-    /// The batch's own unit has committed, and taken the marks back.
+    /// The batch's own unit has committed, and forgotten that its events were started.
     committed: bool,
 }
 
@@ -128,6 +130,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 limit,
             }),
             caution: Caution::default(),
+            pace: Pace::new(),
         }
     }
 
@@ -156,6 +159,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             None => self.run_until_it_ends(&batch, &mut report).await,
         };
         report.took = begun.elapsed();
+        if let End::Fates(_) = report.end {
+            self.pace.observe(report.took);
+        }
         report
     }
 
@@ -251,9 +257,11 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
 
     fn begin(&self, batch: &Batch) -> Begin {
         let mut begin = Begin::new(self.consumer);
-        if batch.split {
-            begin.claim_wait = Duration::from_millis(10);
-        }
+        begin.claim_wait = if batch.split {
+            Duration::from_millis(10)
+        } else {
+            self.pace.worth_waiting()
+        };
         begin
     }
 

@@ -18,8 +18,8 @@ fn lane(assignment: AssignmentId) -> LaneKey {
     LaneKey::Assignment(assignment)
 }
 
-fn filled(items: &[(AssignmentId, u32)]) -> Lanes<u32> {
-    let mut lanes = Lanes::new();
+fn filled(items: &[(AssignmentId, u32)]) -> LaneTable<u32> {
+    let mut lanes = LaneTable::new();
     for &(assignment, item) in items {
         lanes.push(lane(assignment), item, 1);
     }
@@ -119,7 +119,7 @@ fn a_lane_that_waits_lets_others_go_first() {
 
 #[test]
 fn bytes_bound_a_batch_but_never_stop_a_single_event() {
-    let mut lanes = Lanes::new();
+    let mut lanes = LaneTable::new();
     for item in [1, 2] {
         lanes.push(lane(A), item, 100);
     }
@@ -143,7 +143,7 @@ fn when_an_assignment_ends_what_runs_ends_and_the_rest_is_given_back() {
 
 #[test]
 fn deliveries_without_order_are_lanes_of_their_own() {
-    let mut lanes = Lanes::new();
+    let mut lanes = LaneTable::new();
     for item in [1, 2, 3] {
         lanes.push(LaneKey::Alone(A), item, 1);
     }
@@ -178,7 +178,7 @@ proptest! {
     /// while another of it does, and the count of what may run is right.
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(steps in proptest::collection::vec(step(), 1..200)) {
-        let mut lanes = Lanes::new();
+        let mut lanes = LaneTable::new();
         let (mut pushed, mut left, mut next) = (Vec::new(), Vec::new(), 0u32);
         let mut units: Vec<Taken<(u64, u32)>> = Vec::new();
         let mut last_settled = [None; 4];
@@ -236,6 +236,18 @@ proptest! {
                 .map(|lane| lane.queue.len())
                 .sum();
             prop_assert_eq!(lanes.ready_items(), ready);
+            for a in 0..4u64 {
+                let of = |which: fn(&State) -> bool| {
+                    let key = LaneKey::Assignment(AssignmentId(a));
+                    let lanes = lanes.by_id.values().filter(move |lane| lane.key == key);
+                    lanes.filter(move |lane| which(&lane.state))
+                };
+                let waiting = of(|state| matches!(state, State::Waiting(_)));
+                let held: usize = waiting.map(|lane| lane.queue.len()).sum();
+                prop_assert_eq!(lanes.held(AssignmentId(a)), Amount { messages: held, bytes: held });
+                let running = of(|state| matches!(state, State::Running(_))).count() > 0;
+                prop_assert_eq!(lanes.is_running(AssignmentId(a)), running);
+            }
         }
         for taken in units {
             for (id, _) in taken.lanes {

@@ -1,17 +1,20 @@
 //! A store in memory, with the transactions and the waiting of a real one.
 
+mod clock;
 mod connection;
 mod database;
+mod days;
 mod error;
-mod marks;
+mod letters;
+mod started;
 mod unit;
 
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use tokio::task::yield_now;
@@ -20,14 +23,17 @@ pub use connection::{MemoryConnection, MemoryRow};
 pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
-use self::database::Database;
-use crate::crash_guard::{Mark, ProcessId};
-use crate::day::DaysFrom;
+use self::clock::Clock;
+use self::database::{Database, KnownConsumer, State};
+use crate::crash_guard::{ProcessId, Started};
+use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
-use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
+use crate::letters::DeadLetters;
+use crate::store::{Begin, Blame, ConsumerId, Maintained, Prior, Settled, Store, StoreError};
+use crate::window::Window;
 
 /// A database in memory; clones share it.
 ///
@@ -38,6 +44,7 @@ use crate::store::{Begin, Blame, ConsumerId, Prior, Settled, Store, StoreError};
 pub struct MemoryStore {
     database: Arc<Database>,
     max_units: Option<usize>,
+    window_days: Option<u32>,
 }
 
 impl MemoryStore {
@@ -54,34 +61,58 @@ impl MemoryStore {
         self
     }
 
+    /// Says that it remembers settled events for so many days only.
+    #[must_use]
+    pub fn with_window_days(mut self, days: u32) -> Self {
+        self.window_days = Some(days);
+        self
+    }
+
     /// Takes the database away, or brings it back. Going away ends every open transaction without
     /// a trace, and everything fails as an outage until it is back.
     pub fn set_down(&self, down: bool) {
         self.database.set_down(down);
     }
 
+    /// Sets the database's clock, which follows tokio's time from there on. A new database's has the
+    /// time of day. It alone decides days, ages and the floor.
+    pub fn set_now(&self, now: SystemTime) {
+        self.database.state().clock = Clock::at(now);
+    }
+
+    /// The time by the database's clock.
+    pub fn now(&self) -> SystemTime {
+        self.database.state().clock.now()
+    }
+
+    /// Sets how many days the inbox remembers, from the next round of maintenance on. Default 8.
+    pub fn set_window_days(&self, days: u32) {
+        self.database.state().memory.set_window(days);
+    }
+
+    /// The first day that is still remembered.
+    pub fn floor(&self) -> Day {
+        self.database.state().memory.floor()
+    }
+
     /// What the inbox says became of an event; `None` when nothing did.
     pub fn outcome(&self, consumer: &str, key: &EventKey) -> Option<Settled> {
         let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
-        let row = state.inbox.get(&(consumer, key.clone()))?;
-        Some(row.settled.clone())
+        Some(state.find(consumer, key)?.settled.clone())
     }
 
     /// The fingerprint that is stored with an event's key.
     pub fn fingerprint(&self, consumer: &str, key: &EventKey) -> Option<Fingerprint16> {
-        let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
-        state.inbox.get(&(consumer, key.clone()))?.fingerprint
+        self.database.state().find(consumer, key)?.fingerprint
     }
 
     /// The whole inbox of a consumer, in the order of the keys.
     pub fn inbox(&self, consumer: &str) -> Vec<(EventKey, Settled)> {
         let state = self.database.state();
-        let consumer = state.consumers.get(consumer);
+        let consumer = state.consumers.get(consumer).map(|known| known.id);
         let rows = state.inbox.iter();
-        rows.filter(|((owner, _), _)| Some(owner) == consumer)
-            .map(|((_, key), row)| (key.clone(), row.settled.clone()))
+        rows.filter(|((owner, ..), _)| Some(*owner) == consumer)
+            .map(|((_, key, _), row)| (key.clone(), row.settled.clone()))
             .collect()
     }
 
@@ -91,22 +122,22 @@ impl MemoryStore {
             .state()
             .dead_letters
             .values()
-            .cloned()
+            .map(|row| (row.letter.clone(), row.deliveries))
             .collect()
     }
 
     /// The retry row of an event.
     pub fn attempts(&self, consumer: &str, key: &EventKey) -> Option<Prior> {
         let state = self.database.state();
-        let consumer = *state.consumers.get(consumer)?;
+        let consumer = state.consumers.get(consumer)?.id;
         Some(state.retries.get(&(consumer, key.clone()))?.prior())
     }
 
-    /// The crash guard's marks of all consumers.
-    pub fn marks(&self) -> Vec<(EventKey, Mark)> {
+    /// What the crash guard has written down and not forgotten, of all consumers.
+    pub fn started(&self) -> Vec<(EventKey, Started)> {
         let state = self.database.state();
-        let marks = state.marks.iter();
-        marks.map(|((_, key), mark)| (key.clone(), *mark)).collect()
+        let rows = state.started.iter();
+        rows.map(|((_, key), row)| (key.clone(), *row)).collect()
     }
 
     /// The committed rows of one of the user's tables, in the order of their commits.
@@ -117,6 +148,13 @@ impl MemoryStore {
             .get(table)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// The state, unless the database is away.
+    fn up(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state)
     }
 
     /// How many units are open.
@@ -141,18 +179,20 @@ impl Store for MemoryStore {
     type Row = MemoryRow;
     type Unit = MemoryUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        let next = ConsumerId(i32::try_from(state.consumers.len()).unwrap_or(i32::MAX));
-        Ok(*state.consumers.entry(consumer.into()).or_insert(next))
+        let id = ConsumerId(i32::try_from(state.consumers.len()).unwrap_or(i32::MAX));
+        let known = (state.consumers.entry(consumer.into())).or_insert(KnownConsumer { id, days });
+        days.check_against(known.days.as_str(), consumer)?;
+        Ok(known.id)
     }
 
     async fn begin(&self, begin: Begin) -> Result<MemoryUnit, StoreError> {
         yield_now().await;
         let connection = MemoryConnection::begin(Arc::clone(&self.database), begin.consumer)?;
-        Ok(MemoryUnit::new(connection, begin.claim_wait))
+        Ok(MemoryUnit::new(connection, begin))
     }
 
     async fn charge(
@@ -171,6 +211,12 @@ impl Store for MemoryStore {
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
         error.downcast_ref().map(MemoryError::blame)
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.sweep_retries().await?;
+        let mut state = self.up()?;
+        Ok(state.maintain())
     }
 
     async fn note_duplicate_ages(
@@ -197,7 +243,7 @@ impl Store for MemoryStore {
         Ok(ages.cloned().unwrap_or_default())
     }
 
-    async fn mark(
+    async fn note_started(
         &self,
         consumer: ConsumerId,
         process: ProcessId,
@@ -206,34 +252,34 @@ impl Store for MemoryStore {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        Ok(state.mark(consumer, process, keys))
+        Ok(state.note_started(consumer, process, keys))
     }
 
-    async fn find_mark(
+    async fn find_started(
         &self,
         consumer: ConsumerId,
         key: &EventKey,
-    ) -> Result<Option<Mark>, StoreError> {
+    ) -> Result<Option<Started>, StoreError> {
         yield_now().await;
         let state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        Ok(state.marks.get(&(consumer, key.clone())).copied())
+        Ok(state.started.get(&(consumer, key.clone())).copied())
     }
 
-    async fn put_mark(
+    async fn put_started(
         &self,
         consumer: ConsumerId,
         key: &EventKey,
-        mark: Mark,
+        started: Started,
     ) -> Result<(), StoreError> {
         yield_now().await;
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
-        state.marks.insert((consumer, key.clone()), mark);
+        state.started.insert((consumer, key.clone()), started);
         Ok(())
     }
 
-    async fn unmark(
+    async fn forget_started(
         &self,
         consumer: ConsumerId,
         process: ProcessId,
@@ -243,9 +289,18 @@ impl Store for MemoryStore {
         let mut state = self.database.state();
         state.check_up().map_err(StoreError::rolled_back)?;
         for key in keys {
-            state.unmark(consumer, process, key);
+            state.forget_started(consumer, process, key);
         }
         Ok(())
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        yield_now().await;
+        self.database
+            .state()
+            .check_up()
+            .map_err(StoreError::rolled_back)?;
+        Ok(self.window_days.map_or(Window::Unlimited, Window::Days))
     }
 
     fn max_units(&self) -> Option<usize> {

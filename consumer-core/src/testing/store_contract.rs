@@ -18,6 +18,7 @@ pub use support::ageless;
 
 use std::error::Error;
 use std::future::Future;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 
@@ -68,6 +69,17 @@ pub trait Fixture: Sized {
 
     /// How many connections of the store are in a transaction and not at work.
     fn idle_in_transaction(&self) -> impl Future<Output = usize>;
+
+    /// Sets the database's clock, for all its sessions. It may stand from there on, or go on.
+    fn set_clock(&self, now: SystemTime) -> impl Future<Output = ()> {
+        let _ = now;
+        async { panic!("this store has no clock that can be set") }
+    }
+
+    /// How many event keys the inbox holds, of all consumers, those below the floor included.
+    fn remembered(&self) -> impl Future<Output = usize> {
+        async { panic!("nobody can say what this store remembers") }
+    }
 }
 
 /// How a transaction is ended behind the store's back.
@@ -145,14 +157,14 @@ macro_rules! store_contract {
             a_dead_letter_commits_with_its_unit_or_not_at_all
             a_dead_letter_can_be_written_whatever_its_time
             ages_of_duplicates_add_up
-            what_another_process_has_marked_is_not_marked_again
-            an_own_mark_that_says_more_than_company_is_not_marked_again
-            a_mark_is_put_over_what_is_there
-            a_process_removes_only_its_own_marks
-            marks_are_removed_with_the_unit_or_not_at_all
-            a_mark_and_a_claim_are_not_in_each_others_way
-            marks_are_of_one_tenant_and_one_consumer
-            a_mark_dropped_at_any_await_point_leaves_the_store_usable
+            what_another_process_has_started_is_not_noted_again
+            an_own_start_that_says_more_than_company_is_not_noted_again
+            a_start_is_put_over_what_is_there
+            a_process_forgets_only_its_own_starts
+            a_start_is_forgotten_with_the_unit_or_not_at_all
+            a_start_and_a_claim_are_not_in_each_others_way
+            starts_are_of_one_tenant_and_one_consumer
+            a_start_noted_and_dropped_at_any_await_point_leaves_the_store_usable
             a_failed_statement_is_the_events
         }
     };
@@ -163,5 +175,33 @@ macro_rules! store_contract {
                 $crate::testing::store_contract::clauses::$clause::<$fixture>().await;
             }
         )+
+    };
+}
+
+/// As [`store_contract!`], for the clauses about days. They set the clock of the database.
+#[macro_export]
+macro_rules! days_contract {
+    ($fixture:ty) => {
+        $crate::days_contract!($fixture, ());
+    };
+    ($fixture:ty, $tokio:tt) => {
+        $crate::store_contract! { @clauses $fixture, $tokio,
+            a_duplicate_across_midnight_is_a_duplicate
+            of_two_units_on_either_side_of_midnight_one_is_fresh
+            an_own_day_stays_what_it_is_whatever_the_clock_says
+            below_the_floor_nothing_is_fresh
+            a_unit_that_commits_below_the_floor_leaves_nothing_fresh
+            an_event_whose_day_is_forgotten_while_it_fails_is_too_late
+            a_late_event_as_new_is_filed_once
+            a_day_too_far_ahead_is_refused_and_nothing_claimed
+            the_floor_only_rises
+            what_is_below_the_floor_is_gone_after_maintenance
+            maintenance_may_be_raced_and_dropped_at_any_await_point
+            each_verdict_belongs_to_its_claim_whatever_its_day
+            claims_of_every_kind_are_given_back_and_recorded
+            a_day_beside_the_id_counts_where_the_claim_has_one
+            the_age_of_a_duplicate_is_by_the_clock_of_the_database
+            days_from_elsewhere_are_refused
+        }
     };
 }

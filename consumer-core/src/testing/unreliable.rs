@@ -1,6 +1,7 @@
 //! A store that fails, around any other.
 
 mod faults;
+mod letters;
 
 #[cfg(test)]
 mod tests;
@@ -17,14 +18,17 @@ use tokio::time::sleep;
 use self::faults::Faults;
 pub use self::faults::{Call, Fault, Injected, InjectedError};
 use crate::claim::Claim;
-use crate::crash_guard::{Mark, ProcessId};
+use crate::crash_guard::{ProcessId, Started};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
+use crate::finding::Finding;
+use crate::letters::{Letter, LetterId};
 use crate::store::{
-    Begin, Blame, ConsumerId, Maintained, Settled, Store, StoreError, Unit, Verdict,
+    Begin, Blame, ConsumerId, Maintained, Reopen, Settled, Store, StoreError, Unit, Verdict,
 };
+use crate::window::Window;
 
 /// A store that fails when it is told to, or now and then by a seed. Clones share their faults.
 ///
@@ -129,42 +133,42 @@ impl<S: Store> Store for Unreliable<S> {
         self.store.charge(consumer, key, error, wait).await
     }
 
-    async fn mark(
+    async fn note_started(
         &self,
         consumer: ConsumerId,
         process: ProcessId,
         keys: &[EventKey],
     ) -> Result<Vec<bool>, StoreError> {
-        self.faults.call(Call::Mark)?;
-        self.store.mark(consumer, process, keys).await
+        self.faults.call(Call::NoteStarted)?;
+        self.store.note_started(consumer, process, keys).await
     }
 
-    async fn find_mark(
+    async fn find_started(
         &self,
         consumer: ConsumerId,
         key: &EventKey,
-    ) -> Result<Option<Mark>, StoreError> {
-        self.store.find_mark(consumer, key).await
+    ) -> Result<Option<Started>, StoreError> {
+        self.store.find_started(consumer, key).await
     }
 
-    async fn put_mark(
+    async fn put_started(
         &self,
         consumer: ConsumerId,
         key: &EventKey,
-        mark: Mark,
+        started: Started,
     ) -> Result<(), StoreError> {
-        self.faults.call(Call::Mark)?;
-        self.store.put_mark(consumer, key, mark).await
+        self.faults.call(Call::NoteStarted)?;
+        self.store.put_started(consumer, key, started).await
     }
 
-    async fn unmark(
+    async fn forget_started(
         &self,
         consumer: ConsumerId,
         process: ProcessId,
         keys: &[EventKey],
     ) -> Result<(), StoreError> {
-        self.faults.call(Call::Unmark)?;
-        self.store.unmark(consumer, process, keys).await
+        self.faults.call(Call::ForgetStarted)?;
+        self.store.forget_started(consumer, process, keys).await
     }
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
@@ -186,6 +190,14 @@ impl<S: Store> Store for Unreliable<S> {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.store.duplicate_ages(consumer).await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.store.window().await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.store.examine().await
     }
 
     fn max_units(&self) -> Option<usize> {
@@ -250,12 +262,41 @@ impl<S: Store> Unit for UnreliableUnit<S> {
         self.unit.set_aside(letters).await
     }
 
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.room_for_letters(limit).await
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.has_letter(source_key).await
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.take_letter(id).await
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.delete_letter(id).await
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.faults.call(Call::Letters)?;
+        self.unit.reopen(claim, what).await
+    }
+
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.unit.forget_attempts(keys).await
     }
 
-    async fn unmark(&mut self, process: ProcessId, keys: &[EventKey]) -> Result<(), StoreError> {
-        self.unit.unmark(process, keys).await
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.unit.forget_started(process, keys).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {

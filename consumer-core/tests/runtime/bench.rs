@@ -1,5 +1,6 @@
 //! What the tests share: a handler that does what its event says, and a consumer to run it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use oneffect_core::testing::{MemoryError, MemoryLog, MemoryRow, MemoryStore, Message};
 use oneffect_core::{
-    Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, RunError, Settled,
-    Source, Stats, StatsHandle, Store, done, reject,
+    Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, Lanes, RunError,
+    Settled, Source, Stats, StatsHandle, Store, done, reject,
 };
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -139,13 +140,28 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
 
 /// An event that acts like this, once for each entry.
 pub(crate) fn event(id: &str, script: &[&str]) -> Message {
-    Message::new(serde_json::json!({ "event_id": id, "script": script }).to_string())
+    message(id, &serde_json::json!({ "event_id": id, "script": script }))
+}
+
+/// Where lanes are keys, each event has one of its own.
+fn message(id: &str, json: &serde_json::Value) -> Message {
+    let message = Message::new(json.to_string());
+    match LANES.get() {
+        Lanes::Key => message.key(id.to_owned()),
+        _ => message,
+    }
 }
 
 /// As [`event`], with an effect that is staged.
 pub(crate) fn staged(id: &str, script: &[&str]) -> Message {
     let json = serde_json::json!({ "event_id": id, "script": script, "staged": true });
-    Message::new(json.to_string())
+    message(id, &json)
+}
+
+/// The same with a record key of its partition; one of its keys is none.
+pub(crate) fn of_key(mut message: Message, partition: i32, key: u32) -> Message {
+    message.key = (key > 0).then(|| format!("{partition}/{key}").into());
+    message
 }
 
 /// What the inbox says of most events.
@@ -176,6 +192,28 @@ pub(crate) fn assert_settled(store: &MemoryStore, id: &str, expected: Settled) {
     assert_eq!(store.outcome("test", &key(id)), Some(expected), "{id}");
 }
 
+/// Each lane's effects are in the order of its events: `p2k1-007` is of lane `p2k1`, `p2` or none.
+#[track_caller]
+pub(crate) fn assert_in_order(store: &MemoryStore) {
+    let lane_of = |id: &str| match LANES.get() {
+        Lanes::Partition => id.split(['k', '-']).next().map(str::to_owned),
+        Lanes::Key => id.split('-').next().map(str::to_owned),
+        _ => None,
+    };
+    let mut last = BTreeMap::new();
+    for id in store.rows("effect") {
+        let number = id.rsplit('-').next().unwrap().to_owned();
+        let Some(lane) = lane_of(&id) else { return };
+        let before = last.insert(lane, number.clone());
+        assert!(before.is_none_or(|before| before < number), "{id} is late");
+    }
+}
+
+thread_local! {
+    /// What every consumer of the test that this thread runs has for lanes.
+    static LANES: Cell<Lanes> = const { Cell::new(Lanes::Partition) };
+}
+
 /// A consumer that runs.
 pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,
@@ -190,6 +228,7 @@ where
     S: Store,
     H: Handler<S>,
 {
+    let consumer = consumer.lanes(LANES.get());
     let stats = consumer.stats();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::task::spawn_local(consumer.run(async {
@@ -243,6 +282,21 @@ pub(crate) async fn until_drained(log: &MemoryLog, partitions: i32) {
         (0..partitions).all(|p| log.committed(p) == log.end(p))
     })
     .await;
+}
+
+/// Runs a test on one thread with these lanes.
+pub(crate) async fn in_lanes<F: Future<Output = ()>>(lanes: Lanes, test: F) {
+    LANES.set(lanes);
+    eprintln!("lanes {lanes:?}");
+    locally(test).await;
+}
+
+/// Runs a test, whose events do not depend on one another, with each kind of lanes.
+pub(crate) async fn in_every_lane<F: Future<Output = ()>>(test: impl Fn() -> F) {
+    for lanes in [Lanes::Partition, Lanes::Key, Lanes::Unordered] {
+        LANES.set(lanes);
+        in_lanes(lanes, test()).await;
+    }
 }
 
 /// Runs a test on one thread.

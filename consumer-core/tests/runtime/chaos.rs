@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oneffect_core::testing::{MemoryLog, MemoryStore, Unreliable};
-use oneffect_core::{Consumer, RetrySchedule, Settled};
+use oneffect_core::{Consumer, Lanes, RetrySchedule, Settled};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -32,7 +32,8 @@ async fn storm(seed: u64) -> Vec<String> {
     let (mut good, mut rejected) = (Vec::new(), Vec::new());
     for n in 0..150 {
         let partition = rng.random_range(0..3);
-        let id = format!("p{partition}-{n:03}");
+        let lane = rng.random_range(0..4);
+        let id = format!("p{partition}k{lane}-{n:03}");
         let message = if rng.random_bool(0.1) {
             rejected.push(id.clone());
             event(&id, &[["reject", "reject_late"][rng.random_range(0..2)]])
@@ -47,6 +48,7 @@ async fn storm(seed: u64) -> Vec<String> {
             let make = if rng.random_bool(0.5) { event } else { staged };
             make(&id, &[act, act, "go"])
         };
+        let message = of_key(message, partition, lane);
         log.produce(partition, message.clone());
         if rng.random_bool(0.2) {
             log.produce(rng.random_range(0..3), message);
@@ -92,21 +94,25 @@ async fn storm(seed: u64) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn whatever_happens_every_event_takes_effect_once() {
-    for seed in 0..60 {
-        locally(async move {
-            eprintln!("seed {seed}");
-            storm(seed).await;
-        })
-        .await;
+    for lanes in [Lanes::Partition, Lanes::Key, Lanes::Unordered] {
+        for seed in 0..40 {
+            in_lanes(lanes, async move {
+                eprintln!("seed {seed}");
+                storm(seed).await;
+            })
+            .await;
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_with_the_same_seed_is_the_same_run() {
-    locally(async {
-        let first = storm(7).await;
-        let second = storm(7).await;
-        assert_eq!(first, second);
-    })
-    .await;
+    for lanes in [Lanes::Partition, Lanes::Key, Lanes::Unordered] {
+        in_lanes(lanes, async {
+            let first = storm(7).await;
+            let second = storm(7).await;
+            assert_eq!(first, second);
+        })
+        .await;
+    }
 }

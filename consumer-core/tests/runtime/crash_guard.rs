@@ -8,8 +8,8 @@ use oneffect_core::testing::{
     Call, Fault, MemoryLog, MemoryQueue, MemoryRow, MemoryStore, Unreliable,
 };
 use oneffect_core::{
-    Blame, Consumer, Context, DaysFrom, DeadLetterKind, Failure, Handler, HandlerResult, Mark,
-    ProcessId, RetrySchedule, RunError, Settled, Store, done,
+    Blame, Consumer, Context, DaysFrom, DeadLetterKind, Failure, Handler, HandlerResult, ProcessId,
+    RetrySchedule, RunError, Settled, Started, Store, done,
 };
 use tokio::sync::Notify;
 
@@ -132,7 +132,7 @@ async fn a_crash_loop_ends_and_only_the_culprit_is_set_aside_in_its_place() {
                     .filter(|n| n % 4 == lane);
                 assert!(in_order.is_sorted(), "lane {lane}");
             }
-            assert_eq!(store.marks(), [], "nothing is left behind");
+            assert_eq!(store.started(), [], "nothing is left behind");
         })
         .await;
     }
@@ -200,7 +200,7 @@ async fn an_innocent_process_that_is_killed_again_and_again_sets_nothing_aside()
             // Somewhere between two commits, so that whoever runs alone is killed in company at
             // most, and later.
             tokio::time::sleep(Duration::from_millis(7 * round)).await;
-            if store.marks().iter().all(|(_, mark)| !mark.alone) {
+            if store.started().iter().all(|(_, started)| !started.alone) {
                 consumer.crash().await;
             } else {
                 consumer.stop().await.unwrap();
@@ -213,7 +213,7 @@ async fn an_innocent_process_that_is_killed_again_and_again_sets_nothing_aside()
         last.stop().await.unwrap();
         assert_eq!(kinds(&store), []);
         assert_once(&store, (0..60).map(|n| format!("e{n}")));
-        assert_eq!(store.marks(), []);
+        assert_eq!(store.started(), []);
     })
     .await;
 }
@@ -221,12 +221,15 @@ async fn an_innocent_process_that_is_killed_again_and_again_sets_nothing_aside()
 /// A consumer number for the store's own methods.
 async fn suspect(store: &MemoryStore, id: &str) {
     let consumer = store.open("test", DaysFrom::Id).await.unwrap();
-    let mark = Mark {
+    let started = Started {
         process: ProcessId::from_bytes([7; 16]),
         alone: false,
         crashes: 0,
     };
-    store.put_mark(consumer, &key(id), mark).await.unwrap();
+    store
+        .put_started(consumer, &key(id), started)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,12 +252,12 @@ async fn a_suspect_that_fails_has_ended_no_process_and_is_charged_as_ever() {
         consumer.stop().await.unwrap();
         assert_eq!(kinds(&store), [(DeadLetterKind::Exhausted, "x".to_owned())]);
         assert_once(&store, ["y"]);
-        assert_eq!(store.marks(), []);
+        assert_eq!(store.started(), []);
     })
     .await;
 }
 
-/// A stop in good order takes its marks back, also of what it aborts.
+/// A stop in good order forgets what was started, also what it aborts.
 #[tokio::test(start_paused = true)]
 async fn a_stop_that_aborts_a_suspect_is_no_crash() {
     locally(async {
@@ -269,7 +272,7 @@ async fn a_stop_that_aborts_a_suspect_is_no_crash() {
             until("it runs", || handler.times("x") == n).await;
             let stopped = consumer.stop().await;
             assert!(matches!(stopped, Err(RunError::DrainDeadline { .. })));
-            assert_eq!(store.marks(), []);
+            assert_eq!(store.started(), []);
         }
         let consumer = start(
             Consumer::new("test", log.source(), store.clone(), handler.clone()).crash_guard(1),
@@ -298,7 +301,7 @@ async fn a_suspect_that_runs_on_after_its_partition_was_lost_is_no_crash() {
             };
             let first = consumer();
             until("it runs alone", || {
-                handler.times("x") == 1 && store.marks().iter().any(|(_, mark)| mark.alone)
+                handler.times("x") == 1 && store.started().iter().any(|(_, started)| started.alone)
             })
             .await;
             let member = log.owner(0).unwrap();
@@ -309,13 +312,13 @@ async fn a_suspect_that_runs_on_after_its_partition_was_lost_is_no_crash() {
             second.stop().await.unwrap();
             assert_eq!(kinds(&store), [], "{script:?}");
             assert_once(&store, ["x"]);
-            assert_eq!(store.marks(), []);
+            assert_eq!(store.started(), []);
         })
         .await;
     }
 }
 
-/// What one process marks and leaves, since the store went away, is none of its own suspicions.
+/// What one process has started and left, since the store went away, is none of its own suspects.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_makes_no_suspects() {
     locally(async {
@@ -344,15 +347,15 @@ async fn an_outage_of_the_store_makes_no_suspects() {
         );
         assert_eq!((stats.dead_lettered, stats.attempts_charged), (0, 0));
         assert_once(&store, (0..200).map(|n| format!("e{n}")));
-        assert_eq!(store.marks(), []);
+        assert_eq!(store.started(), []);
     })
     .await;
 }
 
-/// Marks that cannot be written hold up their events, and are nobody's fault; marks that cannot be
-/// taken back, and answers of commits that are lost, do no harm.
+/// What cannot be written down as started does not run, and is nobody's fault; what cannot be
+/// forgotten, and answers of commits that are lost, do no harm.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_at_its_marks_loses_and_doubles_nothing() {
+async fn a_store_that_fails_at_what_the_guard_writes_loses_and_doubles_nothing() {
     locally(async {
         let (log, memory, handler) = (
             MemoryLog::new("t", 4),
@@ -364,8 +367,8 @@ async fn a_store_that_fails_at_its_marks_loses_and_doubles_nothing() {
             log.produce(n % 4, event(&format!("e{n}"), &[]));
         }
         for blame in [Blame::Outage, Blame::Contention, Blame::Event] {
-            store.fail_next(Call::Mark, blame);
-            store.fail_next(Call::Unmark, blame);
+            store.fail_next(Call::NoteStarted, blame);
+            store.fail_next(Call::ForgetStarted, blame);
             store.fail_next(Call::Claim, Blame::Contention);
         }
         for fault in [Fault::AfterCommit, Fault::LostBefore, Fault::DuringCommit] {
@@ -379,7 +382,7 @@ async fn a_store_that_fails_at_its_marks_loses_and_doubles_nothing() {
         assert_eq!(store.injected().len(), 12);
         assert_eq!((stats.dead_lettered, stats.attempts_charged), (0, 0));
         assert_once(&memory, (0..200).map(|n| format!("e{n}")));
-        assert_eq!(memory.marks(), []);
+        assert_eq!(memory.started(), []);
     })
     .await;
 }
@@ -394,13 +397,13 @@ async fn a_culprit_whose_dead_letter_cannot_be_written_does_not_run_again() {
             Deadly::default(),
         );
         let consumer = memory.open("test", DaysFrom::Id).await.unwrap();
-        let mark = Mark {
+        let started = Started {
             process: ProcessId::from_bytes([7; 16]),
             alone: true,
             crashes: 2,
         };
         memory
-            .put_mark(consumer, &key("poison"), mark)
+            .put_started(consumer, &key("poison"), started)
             .await
             .unwrap();
         let store = Unreliable::new(memory.clone());
@@ -419,7 +422,7 @@ async fn a_culprit_whose_dead_letter_cannot_be_written_does_not_run_again() {
             [(DeadLetterKind::Crashed, "poison".to_owned())]
         );
         assert_eq!(handler.entered(), [("next".to_owned(), 0)]);
-        assert_eq!(memory.marks(), []);
+        assert_eq!(memory.started(), []);
     })
     .await;
 }

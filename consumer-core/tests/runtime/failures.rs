@@ -161,7 +161,7 @@ async fn what_is_nobodys_fault_is_never_charged() {
 /// Field case 164: an outage of two minutes loses nothing and sets nothing aside.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_costs_time_and_nothing_else() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 4),
             MemoryStore::new(),
@@ -193,7 +193,7 @@ async fn an_outage_of_the_store_costs_time_and_nothing_else() {
 /// A restart in the middle of the retries does not begin to count again.
 #[tokio::test(start_paused = true)]
 async fn attempts_are_remembered_across_restarts_and_so_is_the_wait() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         log.produce(0, event("x", &["fail_late"]));
         let schedule = RetrySchedule::default()
@@ -243,7 +243,7 @@ async fn a_commit_whose_answer_was_lost_is_found_out_by_claiming_again() {
         Fault::LostBefore,
         Fault::AfterCommit,
     ] {
-        locally(async move {
+        in_every_lane(|| async move {
             let (log, memory, handler) = (
                 MemoryLog::new("t", 1),
                 MemoryStore::new(),
@@ -257,7 +257,7 @@ async fn a_commit_whose_answer_was_lost_is_found_out_by_claiming_again() {
             let consumer = start(Consumer::new("test", log.source(), store, handler.clone()));
             until_drained(&log, 1).await;
             consumer.stop().await.unwrap();
-            assert_eq!(memory.rows("effect"), ["a", "b", "c"], "{fault:?}");
+            assert_once(&memory, ["a", "b", "c"]);
         })
         .await;
     }
@@ -265,7 +265,7 @@ async fn a_commit_whose_answer_was_lost_is_found_out_by_claiming_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_commits_by_itself_stops_the_consumer() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         log.produce(0, event("x", &["commit"]));
         let consumer = start(Consumer::new(
@@ -303,7 +303,7 @@ async fn a_handler_that_takes_too_long_fails_alone() {
 /// Field case 154: the wait of a failed event holds no transaction.
 #[tokio::test(start_paused = true)]
 async fn a_failed_event_waits_without_a_transaction_and_delays_nobody() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 2), MemoryStore::new());
         log.produce(0, event("x", &["fail_late"]));
         let consumer = start(
@@ -325,7 +325,7 @@ async fn a_failed_event_waits_without_a_transaction_and_delays_nobody() {
 /// The process that charged the last attempt died before it wrote the dead letter.
 #[tokio::test(start_paused = true)]
 async fn an_event_found_exhausted_is_set_aside_without_running_again() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 1),
             MemoryStore::new(),
@@ -356,7 +356,7 @@ async fn an_event_found_exhausted_is_set_aside_without_running_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_gives_up_when_told_to_stop_is_not_charged() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 1),
             MemoryStore::new(),

@@ -35,7 +35,7 @@ async fn have_effect(cx: &mut Context<'_, MemoryStore>, event: Fragile) -> Handl
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_while_decoding_is_a_dead_letter_and_its_lane_goes_on() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for (id, script) in [("a", &[][..]), ("b", &["go"]), ("c", &[])] {
             log.produce(0, event(id, script));
@@ -54,7 +54,7 @@ async fn a_panic_while_decoding_is_a_dead_letter_and_its_lane_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_while_looking_for_the_id_is_a_dead_letter_and_no_crash() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for id in ["a", "b", "c"] {
             log.produce(0, event(id, &[]));
@@ -79,7 +79,7 @@ async fn a_panic_while_looking_for_the_id_is_a_dead_letter_and_no_crash() {
 /// A closure can panic before it returns its future.
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_before_its_future_exists_is_charged_like_any_other() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for id in ["a", "b", "c"] {
             log.produce(0, event(id, &[]));
@@ -156,7 +156,7 @@ where
 async fn a_row_whose_write_was_dropped_midway_is_not_lost() {
     for script in [&[][..], &["go"]] {
         for company in [0, 3] {
-            locally(async move {
+            in_every_lane(|| async move {
                 let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
                 let ids: Vec<String> = (0..=company).map(|n| format!("e{n}")).collect();
                 for id in &ids {
@@ -197,7 +197,7 @@ impl Handler<Unreliable<MemoryStore>> for Careless {
 /// Not every database aborts the transaction of a failed statement.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_could_not_be_written_is_not_lost_when_the_handler_says_that_all_is_well() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, memory) = (MemoryLog::new("t", 1), MemoryStore::new());
         let store = Unreliable::new(memory.clone());
         store.fail_next(Call::Write, Blame::Event);
@@ -215,7 +215,7 @@ async fn a_row_that_could_not_be_written_is_not_lost_when_the_handler_says_that_
 /// Found out by the savepoint rather than by the commit, it is the same mistake.
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_commits_inside_a_savepoint_stops_the_consumer() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         let handler = Scripted::default();
         let consumer = start(Consumer::new(
@@ -324,7 +324,7 @@ async fn a_source_that_has_failed_is_not_asked_again_while_units_drain() {
 /// "As long as it takes" is said with the largest duration there is.
 #[tokio::test(start_paused = true)]
 async fn the_largest_limits_there_are_do_no_harm() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 2),
             MemoryStore::new(),

@@ -9,7 +9,7 @@ use super::bench::*;
 
 #[tokio::test(start_paused = true)]
 async fn every_event_takes_effect_once_however_often_it_is_delivered() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 2),
             MemoryStore::new(),
@@ -44,7 +44,7 @@ async fn every_event_takes_effect_once_however_often_it_is_delivered() {
 /// A storm on one key: field case 174, and the thousand.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_deliveries_of_one_event_run_its_handler_once_and_hold_one_connection() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 8),
             MemoryStore::new(),
@@ -73,7 +73,7 @@ async fn a_thousand_deliveries_of_one_event_run_its_handler_once_and_hold_one_co
 
 #[tokio::test(start_paused = true)]
 async fn a_repeat_runs_when_its_first_has_failed_for_good_in_another_partition() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 2),
             MemoryStore::new(),
@@ -101,7 +101,7 @@ async fn a_repeat_runs_when_its_first_has_failed_for_good_in_another_partition()
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_is_told_from_fresh_events_at_every_place_of_a_batch() {
     for place in 0..10 {
-        locally(async move {
+        in_every_lane(|| async move {
             let (log, store, handler) = (
                 MemoryLog::new("t", 1),
                 MemoryStore::new(),
@@ -138,7 +138,7 @@ async fn a_duplicate_is_told_from_fresh_events_at_every_place_of_a_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn two_consumers_of_different_names_each_handle_every_event() {
-    locally(async {
+    in_every_lane(|| async {
         let (a, b) = (MemoryLog::new("t", 1), MemoryLog::new("t", 1));
         let store = MemoryStore::new();
         for log in [&a, &b] {
@@ -170,7 +170,7 @@ async fn two_consumers_of_different_names_each_handle_every_event() {
 /// Field cases 084, 085: a tombstone is delivered, and set aside when it cannot be read.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_is_set_aside_whole_and_the_next_event_is_handled() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 1),
             MemoryStore::new(),
@@ -222,7 +222,7 @@ async fn what_cannot_be_read_is_set_aside_whole_and_the_next_event_is_handled() 
 /// A dead letter without an id is one letter, however often its message is delivered.
 #[tokio::test(start_paused = true)]
 async fn a_redelivered_dead_letter_is_counted_and_not_doubled() {
-    locally(async {
+    in_every_lane(|| async {
         let log = MemoryLog::with_commit_interval("t", 1, Duration::from_mins(1));
         let store = MemoryStore::new();
         log.produce(0, Message::new("garbage"));

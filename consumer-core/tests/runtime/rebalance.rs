@@ -10,7 +10,7 @@ use super::bench::*;
 /// Field case 003: the fence is a partition's, not the consumer's.
 #[tokio::test(start_paused = true)]
 async fn a_revocation_waits_for_its_own_partition_and_leaves_the_others_alone() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 3),
             MemoryStore::new(),
@@ -52,7 +52,7 @@ async fn a_revocation_waits_for_its_own_partition_and_leaves_the_others_alone() 
 /// Field case 008: work that outlives its assignment settles nothing.
 #[tokio::test(start_paused = true)]
 async fn what_ends_after_its_assignment_settles_nothing_and_takes_effect_once() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for n in 0..10 {
             log.produce(0, event(&format!("e{n}"), &["slow"]));
@@ -84,7 +84,7 @@ async fn what_ends_after_its_assignment_settles_nothing_and_takes_effect_once() 
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_partition_is_let_go_at_once() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 1),
             MemoryStore::new(),
@@ -116,7 +116,7 @@ async fn a_lost_partition_is_let_go_at_once() {
 /// from where the group is.
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_left_while_paused_goes_on_where_the_group_is() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for n in 0..600 {
             log.produce(0, event(&format!("e{n:03}"), &["slow"]));
@@ -174,7 +174,7 @@ async fn a_partition_that_left_while_paused_goes_on_where_the_group_is() {
 /// A repeat whose first leaves with its partition is handled here.
 #[tokio::test(start_paused = true)]
 async fn a_follower_takes_the_place_of_a_first_that_was_taken_away() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 2),
             MemoryStore::new(),
@@ -212,7 +212,7 @@ async fn a_follower_takes_the_place_of_a_first_that_was_taken_away() {
 /// Field case 048: at the limit the source is paused; nothing is dropped, and the limit holds.
 #[tokio::test(start_paused = true)]
 async fn at_the_limit_the_source_is_paused_and_nothing_is_dropped() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 2),
             MemoryStore::new(),
@@ -247,7 +247,7 @@ async fn at_the_limit_the_source_is_paused_and_nothing_is_dropped() {
 /// One partition that waits for a retry fills its own share, and stalls nobody else's.
 #[tokio::test(start_paused = true)]
 async fn a_lane_that_waits_does_not_use_up_the_room_of_the_others() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 2), MemoryStore::new());
         log.produce(0, event("stuck", &["fail_late"]));
         for n in 0..3000 {
@@ -276,7 +276,7 @@ async fn a_lane_that_waits_does_not_use_up_the_room_of_the_others() {
 /// Field case 015: offsets that do not exist do not stall the watermark.
 #[tokio::test(start_paused = true)]
 async fn gaps_in_the_offsets_do_not_stall_the_watermark() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
         for n in 0..50 {
             log.produce(0, event(&format!("e{n}"), &[]));
@@ -334,7 +334,7 @@ async fn a_lane_that_comes_back_keeps_its_order_while_a_unit_of_its_former_self_
 /// What follows a unit that has lost its partition is given back when the consumer stops.
 #[tokio::test(start_paused = true)]
 async fn a_partition_lost_during_a_stop_leaves_nothing_behind() {
-    locally(async {
+    in_every_lane(|| async {
         let (log, store, handler) = (
             MemoryLog::new("t", 2),
             MemoryStore::new(),

@@ -93,10 +93,10 @@ async fn a_key_that_is_too_long_is_set_aside_with_a_clear_error_and_the_next_eve
 #[tokio::test(start_paused = true)]
 async fn the_forms_of_a_uuid_are_one_event_only_when_asked_for() {
     let forms = [
-        "0190163d-8694-739b-aea5-966c26f8ad91",
-        "0190163D-8694-739B-AEA5-966C26F8AD91",
-        "{0190163d-8694-739b-aea5-966c26f8ad91}",
-        "0190163d8694739baea5966c26f8ad91",
+        "0190163d-8694-439b-aea5-966c26f8ad91",
+        "0190163D-8694-439B-AEA5-966C26F8AD91",
+        "{0190163d-8694-439b-aea5-966c26f8ad91}",
+        "0190163d8694439baea5966c26f8ad91",
     ];
     for (from, applied) in [
         (IdFrom::default(), 4),

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
@@ -85,7 +86,7 @@ impl Fixture for OnSqlite {
     }
 
     async fn dead_letters(&self) -> Vec<StoredLetter> {
-        let sql = "SELECT *, unixepoch(published_at) AS published FROM dead_letter";
+        let sql = "SELECT *, published_at / 1000000 AS published FROM dead_letter";
         let rows = sqlx::query(sql).fetch_all(&self.pool).await.unwrap();
         rows.iter().map(letter).collect()
     }
@@ -97,6 +98,23 @@ impl Fixture for OnSqlite {
             .execute(&mut *connection)
             .await;
         usize::from(alone.is_err())
+    }
+
+    async fn set_clock(&self, now: SystemTime) {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let sql = format!(
+            "BEGIN IMMEDIATE; DROP VIEW oneffect_now;
+             CREATE VIEW oneffect_now AS SELECT {:.3} AS now; COMMIT",
+            now.as_secs_f64()
+        );
+        let set = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        set.execute(&self.pool).await.unwrap();
+    }
+
+    async fn remembered(&self) -> usize {
+        let count = sqlx::query_scalar("SELECT count(*) FROM inbox");
+        let count: i64 = count.fetch_one(&self.pool).await.unwrap();
+        count.try_into().unwrap()
     }
 }
 
@@ -123,3 +141,4 @@ fn letter(row: &SqliteRow) -> StoredLetter {
 }
 
 oneffect_core::store_contract!(OnSqlite);
+oneffect_core::days_contract!(OnSqlite);

@@ -1,1 +1,1 @@
-SELECT id FROM consumer WHERE name = ?1
+SELECT id, days FROM consumer WHERE name = ?1

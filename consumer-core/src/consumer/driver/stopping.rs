@@ -155,9 +155,9 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     pub(super) async fn close(self) -> Result<Stats, RunError> {
         if !self.aborted.is_empty() {
             // They took too long, which is no crash.
-            let unmarked = self.shop.unmark(&self.aborted);
-            if timeout(CLOSE_GRACE, unmarked).await.is_err() {
-                warn!(target: TARGET, consumer = %self.name, "the marks of aborted events stay: where they run next, they run alone");
+            let forgotten = self.shop.forget_started(&self.aborted);
+            if timeout(CLOSE_GRACE, forgotten).await.is_err() {
+                warn!(target: TARGET, consumer = %self.name, "it stays written down that aborted events were started: where they run next, they run alone");
             }
         }
         let Self {

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 use super::run::FewerVerdicts;
 use super::{Again, Batch, End, Report, Workshop};
 use crate::consumer::item::{Fate, Item};
-use crate::crash_guard::{Mark, ProcessId};
+use crate::crash_guard::{ProcessId, Started};
 use crate::dead_letter::DeadLetterKind;
 use crate::event_key::EventKey;
 use crate::handler::{Handler, error_chain};
@@ -24,7 +24,7 @@ pub(super) struct Guard {
 }
 
 impl<S: Store, H: Handler<S>> Workshop<S, H> {
-    /// Marks the events, runs the batch, and takes the marks back unless the unit did.
+    /// Writes down that the events are started, runs the batch, and forgets it unless the unit did.
     pub(super) async fn run_guarded(
         &self,
         guard: Guard,
@@ -35,20 +35,24 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             && let Ok(key) = &item.key
         {
             let end = self.run_suspect(guard, batch, item, key, report).await;
-            return end.unwrap_or_else(|error| self.without_marks(error, report));
+            return end.unwrap_or_else(|error| self.not_noted(error, report));
         }
         let keys = batch.keys();
         if keys.is_empty() {
             return self.run_until_it_ends(batch, report).await;
         }
         let places = (batch.items.iter().enumerate()).filter(|(_, item)| item.key.is_ok());
-        let marked = match self.store.mark(self.consumer, guard.process, &keys).await {
-            Ok(marked) if marked.len() == keys.len() => marked,
-            Ok(_) => return self.without_marks(StoreError::rolled_back(FewerVerdicts), report),
-            Err(error) => return self.without_marks(error, report),
+        let noted = match self
+            .store
+            .note_started(self.consumer, guard.process, &keys)
+            .await
+        {
+            Ok(noted) if noted.len() == keys.len() => noted,
+            Ok(_) => return self.not_noted(StoreError::rolled_back(FewerVerdicts), report),
+            Err(error) => return self.not_noted(error, report),
         };
-        let suspects: Vec<_> = (places.zip(&marked))
-            .filter_map(|((at, _), marked)| (!marked).then_some(at))
+        let suspects: Vec<_> = (places.zip(&noted))
+            .filter_map(|((at, _), noted)| (!noted).then_some(at))
             .collect();
         let end = if suspects.is_empty() {
             self.run_until_it_ends(batch, report).await
@@ -56,7 +60,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             End::Suspects(suspects)
         };
         if !report.committed {
-            self.unmark_after(&end, &keys).await;
+            self.forget_after(&end, &keys).await;
         }
         end
     }
@@ -70,27 +74,27 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         key: &EventKey,
         report: &mut Report,
     ) -> Result<End, StoreError> {
-        let found = self.store.find_mark(self.consumer, key).await?;
-        let mark = Mark::alone(found, guard.process);
-        let guilty = mark.crashes >= guard.limit;
+        let found = self.store.find_started(self.consumer, key).await?;
+        let started = Started::alone(found, guard.process);
+        let guilty = started.crashes >= guard.limit;
         // What does not run its handler cannot end of it.
         let begins = if guilty {
-            mark.not_run(mark.crashes)
+            started.not_run(started.crashes)
         } else {
-            mark
+            started
         };
-        self.store.put_mark(self.consumer, key, begins).await?;
+        self.store.put_started(self.consumer, key, begins).await?;
         let end = if guilty {
             let error = format!(
                 "the process ended {} times while it handled this event and nothing else",
-                mark.crashes
+                started.crashes
             );
             let kind = DeadLetterKind::Crashed;
-            self.set_aside_alone(batch, item, key, kind, mark.crashes, &error)
+            self.set_aside_alone(batch, item, key, kind, started.crashes, &error)
                 .await
         } else {
             if found.is_some_and(|found| found.process != guard.process) {
-                warn!(target: TARGET, event = %key, position = %item.delivery.position, crashes = mark.crashes, "an earlier process began this event and never said how it ended: it runs alone");
+                warn!(target: TARGET, event = %key, position = %item.delivery.position, crashes = started.crashes, "an earlier process began this event and never said how it ended: it runs alone");
             }
             self.run_until_it_ends(batch, report).await
         };
@@ -98,50 +102,52 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         if report.handled || settled {
             item.suspect.store(false, Ordering::Relaxed);
             if !report.committed {
-                self.unmark_after(&end, std::slice::from_ref(key)).await;
+                self.forget_after(&end, std::slice::from_ref(key)).await;
             }
         } else if !matches!(end, End::Again(Again::Outage)) {
             // Whoever holds the key has not crashed: it was frozen, or cut off, or is slow.
             let crashes = match (&end, found) {
                 (End::Again(Again::Busy), Some(found)) => found.crashes,
-                _ => mark.crashes,
+                _ => started.crashes,
             };
-            let put = mark.not_run(crashes);
-            if let Err(error) = self.store.put_mark(self.consumer, key, put).await {
-                debug!(target: TARGET, cause = %error_chain(&error), "a mark stays until its event runs again");
+            let put = started.not_run(crashes);
+            if let Err(error) = self.store.put_started(self.consumer, key, put).await {
+                debug!(target: TARGET, cause = %error_chain(&error), "an event stays written down as started until it runs again");
             }
         }
         Ok(end)
     }
 
     /// The batch has ended in good order: no process will have ended of its events. If that cannot
-    /// be written down, the marks are as good as new ones to this process, and to another they say
-    /// no more than that the events should run alone once.
-    async fn unmark_after(&self, end: &End, keys: &[EventKey]) {
+    /// be written down, this process knows all the same, and another runs them alone once.
+    async fn forget_after(&self, end: &End, keys: &[EventKey]) {
         // It would only wait for what is known to be away.
         if matches!(end, End::Again(Again::Outage | Again::Indeterminate)) {
             return;
         }
-        self.unmark(keys).await;
+        self.forget_started(keys).await;
     }
 
-    /// Takes back the marks of events that no process has ended of.
-    pub(in crate::consumer) async fn unmark(&self, keys: &[EventKey]) {
+    /// Forgets that events were started which no process has ended of.
+    pub(in crate::consumer) async fn forget_started(&self, keys: &[EventKey]) {
         let Some(guard) = self.guard else {
             return;
         };
-        let unmarked = self.store.unmark(self.consumer, guard.process, keys).await;
-        if let Err(error) = unmarked {
-            debug!(target: TARGET, cause = %error_chain(&error), "marks stay until their events run again");
+        let forgotten = self
+            .store
+            .forget_started(self.consumer, guard.process, keys)
+            .await;
+        if let Err(error) = forgotten {
+            debug!(target: TARGET, cause = %error_chain(&error), "events stay written down as started until they run again");
         }
     }
 
-    /// Nothing runs that is not marked.
-    fn without_marks(&self, error: StoreError, report: &mut Report) -> End {
+    /// Nothing runs that is not written down.
+    fn not_noted(&self, error: StoreError, report: &mut Report) -> End {
         if matches!(error, StoreError::Misconfigured { .. }) {
             return End::Fatal(error);
         }
-        debug!(target: TARGET, cause = %error_chain(&error), "events could not be marked, and do not run");
+        debug!(target: TARGET, cause = %error_chain(&error), "events could not be written down as started, and do not run");
         report.failure = Some(error_chain(&error));
         End::Again(match self.blame(&error) {
             Blame::Contention => Again::Contention,

@@ -145,7 +145,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             let begun = progress.handled || progress.fates.iter().all(Fate::is_settled);
             let keys = batch.keys();
             if !keys.is_empty() && (begun || !batch.alone) {
-                unit.unmark(guard.process, &keys).await?;
+                unit.forget_started(guard.process, &keys).await?;
                 progress.dirty = true;
             }
         }

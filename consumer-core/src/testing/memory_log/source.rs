@@ -15,6 +15,7 @@ use super::Shared;
 use super::group::{MemberId, Notice};
 use crate::delivery::AssignmentId;
 use crate::source::{Revocation, Settlement, Source, SourceError, SourceEvent};
+use crate::window::Reach;
 
 /// A source of a [`MemoryLog`](super::MemoryLog).
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub struct MemoryLogSource {
     stopped: bool,
     /// When the watermarks are committed next.
     commit_at: Option<Instant>,
+    reaches: Vec<Reach>,
 }
 
 /// Assignments that end when the runtime has let go of them, or by the deadline.
@@ -47,7 +49,16 @@ impl MemoryLogSource {
             said_connected: false,
             stopped: false,
             commit_at: None,
+            reaches: Vec::new(),
         }
+    }
+
+    /// Sets what it says of how long a duplicate may still come from it. By default it has no such
+    /// way.
+    #[must_use]
+    pub fn reaching(mut self, reaches: impl IntoIterator<Item = Reach>) -> Self {
+        self.reaches = reaches.into_iter().collect();
+        self
     }
 
     /// Its place in the group, by which a test moves partitions.
@@ -142,6 +153,10 @@ impl Source for MemoryLogSource {
         self.shared.group().join(self.member);
         self.shared.changed.notify_waiters();
         Ok(())
+    }
+
+    async fn horizon(&mut self) -> Vec<Reach> {
+        self.reaches.clone()
     }
 
     async fn next(&mut self) -> Result<SourceEvent, SourceError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 
 use super::database::{Database, Lock, NotLocked, TransactionId, Write};
+use super::days::Place;
 use super::error::MemoryError;
 use crate::event_key::EventKey;
 use crate::store::{ConsumerId, StoreError};
@@ -220,20 +221,27 @@ impl MemoryConnection {
         }
     }
 
-    /// Panics unless this transaction has claimed the key and has not given it back. A real store
-    /// would quietly change nothing.
-    pub(super) fn expect_claimed(&self, key: &EventKey) {
-        let last = self.writes.iter().rfind(|write| match write {
-            Write::Claim(claim) => claim.key == *key,
-            Write::Unclaim(other) => other == key,
-            Write::Outcome(..)
+    /// Where the inbox keeps a key that this transaction has claimed. Panics unless it has, and has
+    /// not given it back: a real store would quietly change nothing.
+    pub(super) fn place_of(&self, key: &EventKey) -> Place {
+        let last = self.writes.iter().rev().find_map(|write| match write {
+            Write::Claim(claimed, place, _) if claimed == key => Some(Some(*place)),
+            Write::Unclaim(given_back, _) if given_back == key => Some(None),
+            Write::Claim(..)
+            | Write::Unclaim(..)
+            | Write::Outcome(..)
             | Write::Row(_)
             | Write::Letter(_)
-            | Write::Forget(_)
-            | Write::Unmark(..) => false,
+            | Write::DeleteLetter(_)
+            | Write::ForgetStarted(..)
+            | Write::Forget(_) => None,
         });
-        let holds = matches!(last, Some(Write::Claim(_)));
-        assert!(holds || self.ended, "{key} is not claimed by this unit");
+        match last.flatten() {
+            Some(place) => place,
+            // The transaction is over, and what it wrote with it.
+            None if self.ended => Place::Open,
+            None => panic!("{key} is not claimed by this unit"),
+        }
     }
 
     pub(super) fn consumer(&self) -> ConsumerId {

@@ -1,20 +1,25 @@
 //! What has committed, and the locks of what has not.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::clock::Clock;
 use super::connection::MemoryRow;
+use super::days::{Memory, Place};
 use super::error::MemoryError;
-use crate::claim::Claim;
-use crate::crash_guard::{Mark, ProcessId};
+use super::letters::LetterRow;
+use crate::crash_guard::{ProcessId, Started};
+use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint16;
+use crate::letters::LetterId;
 use crate::store::{ConsumerId, Prior, Settled};
 
 /// Everything that the clones of a store share.
@@ -27,12 +32,14 @@ pub(super) struct Database {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) consumers: BTreeMap<String, ConsumerId>,
-    pub(super) inbox: BTreeMap<(ConsumerId, EventKey), InboxRow>,
+    pub(super) clock: Clock,
+    pub(super) memory: Memory,
+    pub(super) consumers: BTreeMap<String, KnownConsumer>,
+    pub(super) inbox: BTreeMap<InboxKey, InboxRow>,
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
-    pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), (DeadLetter, u32)>,
+    pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), LetterRow>,
     pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
-    pub(super) marks: BTreeMap<(ConsumerId, EventKey), Mark>,
+    pub(super) started: BTreeMap<(ConsumerId, EventKey), Started>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
     pub(super) open: usize,
     pub(super) peak: usize,
@@ -41,9 +48,19 @@ pub(super) struct State {
     /// Which run of the database this is: a transaction of an earlier one is gone.
     run: u64,
     last_transaction: u64,
+    last_letter: i64,
     locks: BTreeMap<Lock, TransactionId>,
     /// Which transaction waits for which.
     waits: BTreeMap<TransactionId, TransactionId>,
+}
+
+/// What is unique.
+pub(super) type InboxKey = (ConsumerId, EventKey, Place);
+
+#[derive(Debug)]
+pub(super) struct KnownConsumer {
+    pub(super) id: ConsumerId,
+    pub(super) days: DaysFrom,
 }
 
 /// What names a transaction, and the run of the database that it belongs to.
@@ -56,8 +73,9 @@ pub(super) struct TransactionId {
 /// What only one transaction can insert at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lock {
-    Key(ConsumerId, EventKey),
+    Key(InboxKey),
     Row(MemoryRow),
+    Letter(LetterId),
 }
 
 /// Why a lock was not granted.
@@ -77,13 +95,14 @@ impl From<MemoryError> for NotLocked {
 /// What a transaction writes when it commits.
 #[derive(Clone, Debug)]
 pub(super) enum Write {
-    Claim(Claim),
-    Unclaim(EventKey),
-    Outcome(EventKey, Settled),
+    Claim(EventKey, Place, Option<Fingerprint16>),
+    Unclaim(EventKey, Place),
+    Outcome(EventKey, Place, Settled),
     Row(MemoryRow),
     Letter(Box<DeadLetter>),
+    DeleteLetter(LetterId),
     Forget(EventKey),
-    Unmark(ProcessId, EventKey),
+    ForgetStarted(ProcessId, EventKey),
 }
 
 /// What the inbox holds beside the key.
@@ -91,7 +110,7 @@ pub(super) enum Write {
 pub(super) struct InboxRow {
     pub(super) settled: Settled,
     pub(super) fingerprint: Option<Fingerprint16>,
-    pub(super) recorded_at: Instant,
+    pub(super) recorded_at: SystemTime,
 }
 
 #[derive(Debug)]
@@ -184,6 +203,17 @@ impl Database {
         }
     }
 
+    /// Takes a lock if nobody else has it.
+    pub(super) fn lock_now(
+        &self,
+        transaction: TransactionId,
+        lock: Lock,
+    ) -> Result<bool, MemoryError> {
+        let mut state = self.state();
+        state.check_alive(transaction)?;
+        Ok(*state.locks.entry(lock).or_insert(transaction) == transaction)
+    }
+
     /// Gives one lock back before the end: the row was there already.
     pub(super) fn unlock(&self, transaction: TransactionId, lock: &Lock) {
         let mut state = self.state();
@@ -242,33 +272,35 @@ impl State {
 
     pub(super) fn apply(&mut self, consumer: ConsumerId, write: Write) {
         match write {
-            Write::Claim(Claim {
-                key, fingerprint, ..
-            }) => {
-                let settled = Settled::Done { reply: None };
+            Write::Claim(key, place, fingerprint) => {
                 let row = InboxRow {
-                    settled,
+                    settled: Settled::Done { reply: None },
                     fingerprint,
-                    recorded_at: Instant::now(),
+                    recorded_at: self.clock.now(),
                 };
-                self.inbox.insert((consumer, key), row);
+                self.inbox.insert((consumer, key, place), row);
             }
-            Write::Unclaim(key) => {
-                self.inbox.remove(&(consumer, key));
+            Write::Unclaim(key, place) => {
+                self.inbox.remove(&(consumer, key, place));
             }
-            Write::Outcome(key, settled) => {
-                if let Some(row) = self.inbox.get_mut(&(consumer, key)) {
+            Write::Outcome(key, place, settled) => {
+                if let Some(row) = self.inbox.get_mut(&(consumer, key, place)) {
                     row.settled = settled;
                 }
             }
             Write::Row(row) => self.tables.entry(row.table).or_default().push(row.text),
             Write::Letter(letter) => {
-                let known = self.dead_letters.entry((consumer, letter.source_key));
-                known
-                    .and_modify(|(_, times)| *times += 1)
-                    .or_insert((*letter, 1));
+                let next = LetterId(self.last_letter + 1);
+                match self.dead_letters.entry((consumer, letter.source_key)) {
+                    Entry::Occupied(mut known) => known.get_mut().again(),
+                    Entry::Vacant(vacant) => {
+                        self.last_letter = next.0;
+                        vacant.insert(LetterRow::new(next, consumer, *letter));
+                    }
+                }
             }
-            Write::Unmark(process, key) => self.unmark(consumer, process, &key),
+            Write::ForgetStarted(process, key) => self.forget_started(consumer, process, &key),
+            Write::DeleteLetter(id) => self.dead_letters.retain(|_, row| row.id != id),
             Write::Forget(key) => {
                 self.retries.remove(&(consumer, key));
             }

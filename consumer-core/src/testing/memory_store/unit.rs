@@ -1,65 +1,83 @@
 //! One transaction for a batch of events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::connection::{MemoryConnection, MemoryRow};
-use super::database::{InboxRow, Lock, NotLocked, Retry, Write};
+use super::database::{InboxKey, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
 use crate::crash_guard::ProcessId;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
-use crate::store::{Settled, StoreError, Unit, Verdict};
+use crate::letters::{Letter, LetterId};
+use crate::store::{Begin, Late, Reopen, Settled, StoreError, Unit, Verdict};
 
 /// A transaction of a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug)]
 pub struct MemoryUnit {
     connection: MemoryConnection,
     claim_wait: Duration,
+    late: Late,
+    /// The inbox rows that this unit has taken back.
+    reopened: BTreeSet<InboxKey>,
 }
 
 impl MemoryUnit {
-    pub(super) fn new(connection: MemoryConnection, claim_wait: Duration) -> Self {
+    pub(super) fn new(connection: MemoryConnection, begin: Begin) -> Self {
         Self {
             connection,
-            claim_wait,
+            claim_wait: begin.claim_wait,
+            late: begin.late,
+            reopened: BTreeSet::new(),
+        }
+    }
+
+    /// Where the inbox keeps the event, or why it is not to be looked for.
+    fn row_of(&self, claim: &Claim) -> Result<InboxKey, Verdict> {
+        let state = self.connection.database.state();
+        let place = state.memory.place(claim, self.late, state.clock.today())?;
+        Ok((self.connection.consumer(), claim.key.clone(), place))
+    }
+
+    /// Waits until no other unit has the key.
+    async fn lock_key(&mut self, row: &InboxKey) -> Result<(), StoreError> {
+        let connection = &mut self.connection;
+        let lock = Lock::Key(row.clone());
+        let locked = (connection.database).lock(connection.transaction, lock, self.claim_wait);
+        match locked.await {
+            Ok(()) => Ok(()),
+            Err(NotLocked::TimedOut) => Err(StoreError::Busy),
+            Err(NotLocked::Failed(error)) => Err(error.into()),
         }
     }
 
     async fn claim_one(&mut self, claim: &Claim) -> Result<Verdict, StoreError> {
-        let key = &claim.key;
-        let connection = &mut self.connection;
-        let lock = Lock::Key(connection.consumer(), key.clone());
-        let locked =
-            connection
-                .database
-                .lock(connection.transaction, lock.clone(), self.claim_wait);
-        match locked.await {
-            Ok(()) => {}
-            Err(NotLocked::TimedOut) => return Err(StoreError::Busy),
-            Err(NotLocked::Failed(error)) => return Err(error.into()),
-        }
-        let row = (connection.consumer(), key.clone());
-        let (inbox_row, prior) = {
-            let state = connection.database.state();
-            let prior = state
-                .retries
-                .get(&row)
-                .map(Retry::prior)
-                .unwrap_or_default();
-            (state.inbox.get(&row).cloned(), prior)
+        let row = match self.row_of(claim) {
+            Ok(row) => row,
+            Err(untimely) => return Ok(untimely),
         };
-        if let Some(InboxRow {
-            settled,
-            fingerprint,
-            recorded_at,
-        }) = inbox_row
-        {
+        self.lock_key(&row).await?;
+        let connection = &mut self.connection;
+        let (consumer, _, place) = row;
+        let (settled, prior) = {
+            let state = connection.database.state();
+            let prior = state.retries.get(&(consumer, claim.key.clone()));
+            let settled = state.inbox.get(&row).map(|row| {
+                let age = state.clock.since(row.recorded_at);
+                claim.verdict_on(row.settled.clone(), row.fingerprint, age)
+            });
+            let settled = settled.filter(|_| !self.reopened.contains(&row));
+            (settled, prior.map(Retry::prior).unwrap_or_default())
+        };
+        if let Some(verdict) = settled {
+            let lock = Lock::Key(row);
             connection.database.unlock(connection.transaction, &lock);
-            return Ok(claim.verdict_on(settled, fingerprint, recorded_at.elapsed()));
+            return Ok(verdict);
         }
-        connection.write([Write::Claim(claim.clone())]);
+        let claimed = Write::Claim(claim.key.clone(), place, claim.fingerprint);
+        connection.write([claimed]);
         Ok(Verdict::Fresh(prior))
     }
 }
@@ -111,21 +129,19 @@ impl Unit for MemoryUnit {
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
         for key in keys {
-            self.connection.expect_claimed(key);
+            let place = self.connection.place_of(key);
+            self.connection.write([Write::Unclaim(key.clone(), place)]);
         }
-        self.connection
-            .write(keys.iter().cloned().map(Write::Unclaim));
         Ok(())
     }
 
     async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
-        for (key, _) in outcomes {
-            self.connection.expect_claimed(key);
+        for (key, settled) in outcomes {
+            let place = self.connection.place_of(key);
+            let outcome = Write::Outcome(key.clone(), place, settled.clone());
+            self.connection.write([outcome]);
         }
-        let outcomes = outcomes.iter().cloned();
-        self.connection
-            .write(outcomes.map(|(key, settled)| Write::Outcome(key, settled)));
         Ok(())
     }
 
@@ -136,6 +152,64 @@ impl Unit for MemoryUnit {
         Ok(())
     }
 
+    async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.connection.round_trip().await?;
+        let consumer = self.connection.consumer();
+        let state = self.connection.database.state();
+        let letters = state.dead_letters.values();
+        let count = letters.filter(|row| row.consumer == consumer).count();
+        Ok(limit.saturating_sub(count as u64))
+    }
+
+    async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.connection.round_trip().await?;
+        let row = (self.connection.consumer(), *source_key);
+        let state = self.connection.database.state();
+        Ok(state.dead_letters.contains_key(&row))
+    }
+
+    async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.connection.round_trip().await?;
+        let connection = &self.connection;
+        let (database, transaction) = (&connection.database, connection.transaction);
+        if !database.lock_now(transaction, Lock::Letter(id))? {
+            return Ok(None);
+        }
+        let letter = database.state().due_letter(id, connection.consumer());
+        if letter.is_none() {
+            database.unlock(transaction, &Lock::Letter(id));
+        }
+        Ok(letter)
+    }
+
+    async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        self.connection.write([Write::DeleteLetter(id)]);
+        Ok(())
+    }
+
+    async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        let Ok(row) = self.row_of(claim) else {
+            return Ok(());
+        };
+        self.lock_key(&row).await?;
+        let is_what = {
+            let state = self.connection.database.state();
+            let settled = state.inbox.get(&row).map(|row| row.settled.clone());
+            match what {
+                Reopen::Dead => settled == Some(Settled::Dead),
+                Reopen::Rejected => matches!(settled, Some(Settled::Rejected { .. })),
+            }
+        };
+        if is_what {
+            let unclaim = Write::Unclaim(claim.key.clone(), row.2);
+            self.connection.write([unclaim]);
+            self.reopened.insert(row);
+        }
+        Ok(())
+    }
+
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
         self.connection
@@ -143,11 +217,15 @@ impl Unit for MemoryUnit {
         Ok(())
     }
 
-    async fn unmark(&mut self, process: ProcessId, keys: &[EventKey]) -> Result<(), StoreError> {
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
         self.connection.round_trip().await?;
         let keys = keys.iter().cloned();
         self.connection
-            .write(keys.map(|key| Write::Unmark(process, key)));
+            .write(keys.map(|key| Write::ForgetStarted(process, key)));
         Ok(())
     }
 

@@ -6,18 +6,20 @@
     reason = "panicking is how a clause says that it is broken"
 )]
 
+mod days;
 mod duplicate_ages;
 mod fingerprints;
 mod letters;
-mod marks;
 mod rivals;
+mod started;
 mod units;
 
+pub use days::*;
 pub use duplicate_ages::*;
 pub use fingerprints::*;
 pub use letters::*;
-pub use marks::*;
 pub use rivals::*;
+pub use started::*;
 pub use units::*;
 
 /// The database and its store, or the end of the test when the database is not there.

@@ -35,10 +35,10 @@ pub enum Call {
     Begin,
     /// [`Store::charge`](crate::Store::charge).
     Charge,
-    /// [`Store::mark`](crate::Store::mark) and [`Store::put_mark`](crate::Store::put_mark).
-    Mark,
-    /// [`Store::unmark`](crate::Store::unmark).
-    Unmark,
+    /// [`Store::note_started`](crate::Store::note_started) and [`Store::put_started`](crate::Store::put_started).
+    NoteStarted,
+    /// [`Store::forget_started`](crate::Store::forget_started).
+    ForgetStarted,
     /// [`Unit::claim`](crate::Unit::claim).
     Claim,
     /// [`Unit::write`](crate::Unit::write).
@@ -47,6 +47,10 @@ pub enum Call {
     Record,
     /// [`Unit::set_aside`](crate::Unit::set_aside).
     SetAside,
+    /// What a unit asks about letters, or does to them, beside setting them aside.
+    Letters,
+    /// [`DeadLetters::redrive_failed`](crate::DeadLetters::redrive_failed).
+    RedriveFailed,
 }
 
 /// A fault that took place.

@@ -1,0 +1,126 @@
+//! The window, the floor, and what is below it.
+
+use oneffect_core::{Day, Maintained, StoreError};
+use sqlx::{Row, SqliteConnection};
+
+use crate::blame::misplaced;
+use crate::store::Sqlite;
+use crate::transaction::Transaction;
+
+/// How many rows are deleted in one transaction: a writer waits for no more than that.
+const STEP: u32 = 500;
+
+/// How many steps a round makes at most. What is left waits for the next.
+const STEPS: u32 = 200;
+
+/// What decides whether an event's day is remembered, and believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) floor: Day,
+    pub(crate) window_days: u32,
+    pub(crate) today: Day,
+}
+
+pub(crate) async fn limits(connection: &mut SqliteConnection) -> sqlx::Result<Limits> {
+    let row = sqlx::query(include_str!("queries/limits.sql"))
+        .fetch_one(connection)
+        .await?;
+    Ok(Limits {
+        floor: Day::from_number(row.try_get("floor")?),
+        window_days: row.try_get("window_days")?,
+        today: Day::from_number(row.try_get("today")?),
+    })
+}
+
+impl Sqlite {
+    /// How many days before today the inbox remembers. It belongs to the database, and is set for
+    /// all of its consumers.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn window_days(&self) -> Result<u32, StoreError> {
+        let mut transaction = self.write().await?;
+        let limits = limits(&mut transaction).await.map_err(misplaced)?;
+        transaction.rollback().await;
+        Ok(limits.window_days)
+    }
+
+    /// Sets how many days before today the inbox remembers; a new database has 8. Fewer forget what
+    /// is older, with the next round of maintenance; more take as long to be there as they are.
+    ///
+    /// # Errors
+    /// [`StoreError::Misconfigured`] for none, and for more than ten years.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the one or the other.
+    pub async fn set_window_days(&self, days: u32) -> Result<(), StoreError> {
+        if !(1..=3650).contains(&days) {
+            return Err(StoreError::misconfigured(format!(
+                "the window is to be {days} days, and can be 1 to 3650"
+            )));
+        }
+        let mut transaction = self.write().await?;
+        sqlx::query("UPDATE inbox_floor SET window_days = ?1")
+            .bind(days)
+            .execute(&mut *transaction)
+            .await
+            .map_err(misplaced)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)
+    }
+
+    /// The floor is committed first. Then rows go a few at a time, and between two steps any other
+    /// writer gets its turn.
+    pub(crate) async fn maintain_days(&self) -> Result<Maintained, StoreError> {
+        let mut transaction = self.write().await?;
+        let row = sqlx::query(include_str!("queries/raise_floor.sql"))
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(misplaced)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)?;
+        let floor: i32 = row.try_get("floor").map_err(StoreError::rolled_back)?;
+        let mut maintained = Maintained::default();
+        maintained.floor = Some(Day::from_number(floor));
+        maintained.window_days = Some(
+            row.try_get("window_days")
+                .map_err(StoreError::rolled_back)?,
+        );
+        for _ in 0..STEPS {
+            let deleted = self.forget_some(floor).await?;
+            maintained.dropped += deleted;
+            maintained.postponed = deleted == u64::from(STEP);
+            if !maintained.postponed {
+                break;
+            }
+        }
+        Ok(maintained)
+    }
+
+    async fn forget_some(&self, floor: i32) -> Result<u64, StoreError> {
+        let mut transaction = self.write().await?;
+        let deleted = sqlx::query(include_str!("queries/forget_days.sql"))
+            .bind(floor)
+            .bind(STEP)
+            .execute(&mut *transaction)
+            .await
+            .map_err(misplaced)?;
+        transaction
+            .commit()
+            .await
+            .map_err(StoreError::indeterminate)?;
+        Ok(deleted.rows_affected())
+    }
+
+    async fn write(&self) -> Result<Transaction, StoreError> {
+        let begun = Transaction::begin(self.pool()).await;
+        begun.map_err(StoreError::rolled_back)
+    }
+}
