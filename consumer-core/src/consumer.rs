@@ -5,6 +5,7 @@ mod config;
 mod driver;
 mod item;
 mod opening;
+mod redrive;
 mod run_error;
 mod short_window;
 mod unit;
@@ -14,8 +15,10 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use config::ConsumerConfig;
+pub use redrive::{Redrive, RedriveReport};
 pub use run_error::RunError;
 
+use crate::dead_letter::DeadLetterBounds;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
 use crate::handler::Handler;
@@ -199,6 +202,28 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     #[must_use]
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.config.handler_timeout = timeout;
+        self
+    }
+
+    /// How much of what cannot be handled is kept; see [`DeadLetterBounds`].
+    #[must_use]
+    pub fn dead_letters(mut self, bounds: DeadLetterBounds) -> Self {
+        self.config.dead_letters = bounds;
+        self
+    }
+
+    /// Sets aside the events that the handler rejects; see
+    /// [`ConsumerConfig::set_aside_rejected`].
+    #[must_use]
+    pub fn set_aside_rejected(mut self) -> Self {
+        self.config.set_aside_rejected = true;
+        self
+    }
+
+    /// How often a dead letter is redriven in vain; see [`ConsumerConfig::redrive_attempts`].
+    #[must_use]
+    pub fn redrive_attempts(mut self, attempts: u32) -> Self {
+        self.config.redrive_attempts = attempts;
         self
     }
 

@@ -104,6 +104,17 @@ pub enum Position {
 }
 
 impl Position {
+    /// The part of the source that it is in, as [`Assignment::name`](crate::Assignment::name) has
+    /// it: `topic/partition`, or the queue.
+    pub(crate) fn part(&self) -> String {
+        match self {
+            Self::Log {
+                topic, partition, ..
+            } => format!("{topic}/{partition}"),
+            Self::Queue { queue, .. } => queue.as_ref().into(),
+        }
+    }
+
     /// The topic or queue.
     pub fn source(&self) -> &str {
         match self {

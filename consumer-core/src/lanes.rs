@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::delivery::{AssignmentId, Delivery, Order};
+use crate::delivery::{AssignmentId, Order};
 use crate::flow::{Amount, Limit};
 
 /// What must be handled in order, within a partition of a log.
@@ -49,10 +49,14 @@ pub(crate) enum LaneKey {
 }
 
 impl LaneKey {
-    /// The lane of a delivery.
-    pub(crate) fn of(delivery: &Delivery, lanes: Lanes) -> Self {
-        let assignment = delivery.assignment;
-        match (&delivery.order, lanes, &delivery.key) {
+    /// The lane of what has that order and that record key in an assignment.
+    pub(crate) fn of(
+        assignment: AssignmentId,
+        order: &Order,
+        key: Option<&Bytes>,
+        lanes: Lanes,
+    ) -> Self {
+        match (order, lanes, key) {
             (Order::Group(group), _, _) => Self::Group(assignment, group.clone()),
             (Order::None, _, _) | (Order::Assignment, Lanes::Unordered, _) => {
                 Self::Alone(assignment)
@@ -188,19 +192,7 @@ impl<T: Clone> LaneTable<T> {
             }
             return;
         }
-        let id = LaneId(self.next_id);
-        self.next_id += 1;
-        if key.is_ordered() {
-            self.by_key.insert(key.clone(), id);
-        }
-        let lane = Lane {
-            key,
-            queue: VecDeque::from([queued]),
-            state: State::Ready,
-            ended: false,
-            setbacks: 0,
-        };
-        self.by_id.insert(id, lane);
+        let id = self.make(key, VecDeque::from([queued]), State::Ready);
         self.ready.push_back(id);
         self.ready_items += 1;
     }
@@ -287,6 +279,49 @@ impl<T: Clone> LaneTable<T> {
             self.ready.push_front(id);
         }
         (!taken.items.is_empty()).then_some(taken)
+    }
+
+    /// Keeps a lane from running until [`Lanes::finish`], for something that belongs into it and
+    /// does not come from it. `None` while it runs; else also when it was to go on, if it waited.
+    pub(crate) fn occupy(&mut self, key: &LaneKey) -> Option<(LaneId, Option<Instant>)> {
+        let known = self.by_key.get(key).copied();
+        if let Some(id) = known
+            && let Some(lane) = self.by_id.get_mut(&id)
+        {
+            let until = match lane.state {
+                State::Running(_) => return None,
+                State::Ready => {
+                    self.ready.retain(|ready| *ready != id);
+                    self.ready_items -= lane.queue.len();
+                    None
+                }
+                State::Waiting(until) => {
+                    self.waiting.remove(&(until, id));
+                    Some(until)
+                }
+            };
+            lane.state = State::Running(0);
+            return Some((id, until));
+        }
+        let id = self.make(key.clone(), VecDeque::new(), State::Running(0));
+        Some((id, None))
+    }
+
+    fn make(&mut self, key: LaneKey, queue: VecDeque<Queued<T>>, state: State) -> LaneId {
+        let id = LaneId(self.next_id);
+        self.next_id += 1;
+        if key.is_ordered() {
+            self.by_key.insert(key.clone(), id);
+        }
+        let lane = Lane {
+            key,
+            queue,
+            state,
+            ended: false,
+            setbacks: 0,
+        };
+        self.by_id.insert(id, lane);
+        id
     }
 
     /// A unit has ended: so many from the lane's front are settled and leave. The rest goes on, at

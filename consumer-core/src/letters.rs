@@ -165,6 +165,8 @@ pub struct RequestedRedrive {
     pub position: Position,
     /// What it had to be handled in order with.
     pub order: Order,
+    /// The record key.
+    pub key: Option<Bytes>,
     /// See [`DeadLetter::lane`].
     pub lane: Option<[u8; 16]>,
     /// As what.

@@ -13,6 +13,7 @@ mod day;
 mod dead_letter;
 mod decode;
 mod delivery;
+pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
@@ -42,7 +43,7 @@ mod watermark;
 mod window;
 
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, RunError};
+pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
 pub use context::Context;
 pub use crash_guard::{ProcessId, Started};
 pub use day::{Day, DaysFrom};
@@ -77,4 +78,6 @@ pub use store::{
     Verdict,
 };
 pub use watermark::Watermark;
-pub use window::{Longest, Reach, ReplayHorizon, Window, WindowCheck};
+pub use window::{
+    IdShape, InboxLoad, InboxSize, Longest, Reach, ReplayHorizon, RowSize, Window, WindowCheck,
+};

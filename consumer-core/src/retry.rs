@@ -88,6 +88,8 @@ pub(crate) enum Pause {
     Outage,
     /// Two transactions got in each other's way: a moment, so that they do not meet again.
     Contention,
+    /// There is no room for another dead letter, until a person sees to it.
+    NoRoom,
     /// Somebody else holds the key, and may hold it for as long as a handler takes.
     Busy,
 }
@@ -101,6 +103,7 @@ impl Pause {
         let most = match self {
             Self::Outage => doubled(100, 5_000),
             Self::Contention => doubled(10, 1_000),
+            Self::NoRoom => Duration::from_secs(10),
             Self::Busy => Duration::from_secs(1),
         };
         most / 2 + (most / 2).mul_f64(rng.random::<f64>())

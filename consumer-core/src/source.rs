@@ -116,7 +116,8 @@ pub enum SourceEvent {
 pub struct Assignment {
     /// Its id, new each time.
     pub id: AssignmentId,
-    /// Its name for people: `orders/3`, or the queue's name.
+    /// Its name: topic and partition, `orders/3`, or the queue's name, as the positions of its
+    /// deliveries have them.
     pub name: Arc<str>,
 }
 

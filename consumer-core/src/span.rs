@@ -20,7 +20,9 @@ impl fmt::Display for Span {
         let mut left = self.0.as_millis();
         let mut parts = Vec::new();
         for (unit, name) in UNITS {
-            if left >= unit && parts.len() < 2 {
+            // Beside days, hours and minutes the milliseconds do not matter.
+            let matters = unit > 1 || self.0 < Duration::from_mins(1);
+            if left >= unit && parts.len() < 2 && matters {
                 parts.push(format!("{} {name}", left / unit));
                 left %= unit;
             }
@@ -45,6 +47,7 @@ mod tests {
             (11_400_000, "3 h 10 min"),
             (604_800_000, "7 d"),
             (604_800_000 + 59_000, "7 d 59 s"),
+            (604_800_000 + 59, "7 d"),
             (1_213_200_000 + 59_000, "14 d 1 h"),
         ] {
             assert_eq!(Span(Duration::from_millis(millis)).to_string(), text);

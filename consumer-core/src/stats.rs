@@ -45,6 +45,10 @@ pub struct Stats {
     pub pauses: u64,
     /// The most bytes that were in flight.
     pub peak_bytes: u64,
+    /// Dead letters that were redriven, and are gone.
+    pub redriven: u64,
+    /// Redrives that failed.
+    pub redrives_failed: u64,
     /// Whether the source takes part in its group.
     pub connected: bool,
 }

@@ -2,12 +2,14 @@
 
 mod check;
 mod reach;
+mod size;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use check::WindowCheck;
 pub use reach::{Longest, Reach, ReplayHorizon};
+pub use size::{IdShape, InboxLoad, InboxSize, RowSize};
 
 use crate::span::Span;
 

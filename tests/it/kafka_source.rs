@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "kafka_source/broker.rs"]
-mod broker;
+pub(crate) mod broker;
 #[path = "kafka_source/group.rs"]
 mod group;
 #[path = "kafka_source/life.rs"]

@@ -16,6 +16,7 @@
 )]
 
 mod child;
+mod doctor;
 mod end_to_end;
 mod kafka_source;
 mod postgres_store;

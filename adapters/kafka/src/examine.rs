@@ -206,7 +206,8 @@ fn oldest(firsts: impl Iterator<Item = First>, now: i64) -> Option<Duration> {
         First::Record(Some(at)) => u64::try_from(now.saturating_sub(at)).ok(),
         First::Record(None) | First::Nothing | First::Unknown => None,
     });
-    ages.max().map(Duration::from_millis)
+    // To the second: more would say nothing, and be different each time.
+    ages.max().map(|millis| Duration::from_secs(millis / 1000))
 }
 
 fn lag(group: &str, topic: &str, partitions: &[PartitionLag], window: Window, now: i64) -> Finding {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, ProcessId, Started, Store,
-    StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, ProcessId, Started,
+    Store, StoreError,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
@@ -227,6 +227,10 @@ impl Store for Postgres {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.read_duplicate_ages(consumer).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.examine_all().await
     }
 
     /// A unit that had to wait for a connection would look like an outage.

@@ -225,7 +225,9 @@ fn requested(row: &SqliteRow) -> Result<RequestedRedrive, StoreError> {
 
 /// Which event it is, and where it was.
 fn place_row(row: &SqliteRow) -> sqlx::Result<LetterRow> {
+    let key: Option<Vec<u8>> = row.try_get("raw_key")?;
     Ok(LetterRow {
+        raw_key: key.map(Into::into),
         event_id: row.try_get("event_id")?,
         tenant: row.try_get("tenant")?,
         source: row.try_get("source")?,
@@ -238,12 +240,10 @@ fn place_row(row: &SqliteRow) -> sqlx::Result<LetterRow> {
 
 /// What lists and whole letters have in common.
 fn common_row(row: &SqliteRow) -> sqlx::Result<LetterRow> {
-    let key: Option<Vec<u8>> = row.try_get("raw_key")?;
     Ok(LetterRow {
         id: row.try_get("id")?,
         consumer: row.try_get("consumer_name")?,
         kind: row.try_get("kind")?,
-        raw_key: key.map(Into::into),
         payload_length: row.try_get("payload_length")?,
         first_at: row.try_get("first_at")?,
         last_at: row.try_get("last_at")?,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Maintained, ProcessId, Started,
-    Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, ProcessId,
+    Started, Store, StoreError, Window,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -194,6 +194,14 @@ impl Store for Sqlite {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.read_duplicate_ages(consumer).await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.window_days().await.map(Window::Days)
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.examine_all().await
     }
 
     fn max_units(&self) -> Option<usize> {

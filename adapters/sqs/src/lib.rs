@@ -30,6 +30,7 @@ mod config;
 mod ledger;
 mod message;
 mod open;
+mod queues;
 mod receiver;
 mod settler;
 mod shared;

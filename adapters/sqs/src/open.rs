@@ -14,7 +14,7 @@ use crate::config::SqsConfig;
 
 /// By how much the redrive policy has to exceed the consumer's attempts: stops, releases and lost
 /// answers use up receives that are no attempt.
-const SPARE_RECEIVES: u32 = 10;
+pub(crate) const SPARE_RECEIVES: u32 = 10;
 
 /// A client set up the ordinary way: from the environment, the profile and the instance.
 pub(crate) async fn load_client(queue_url: &str, endpoint: Option<&str>) -> Client {
@@ -124,7 +124,7 @@ pub(crate) async fn check_queue(
     Ok(())
 }
 
-fn is_denied(code: Option<&str>) -> bool {
+pub(crate) fn is_denied(code: Option<&str>) -> bool {
     let code = code.and_then(|code| code.rsplit('.').next());
     matches!(code, Some("AccessDenied" | "AccessDeniedException"))
 }
@@ -145,7 +145,7 @@ fn check_redrive_policy(policy: &str, queue_url: &str, config: &SqsConfig) {
 }
 
 /// AWS gives a number; a policy that was set with a string gives that back.
-fn max_receive_count(policy: &str) -> Option<u32> {
+pub(crate) fn max_receive_count(policy: &str) -> Option<u32> {
     let policy: serde_json::Value = serde_json::from_str(policy).ok()?;
     let count = policy.get("maxReceiveCount")?;
     match count.as_str() {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
 use oneffect_core::{
-    Assignment, AssignmentId, Delivery, Settle, Settlement, Source, SourceError, SourceEvent,
+    Assignment, AssignmentId, Delivery, Finding, Reach, Settle, Settlement, Source, SourceError,
+    SourceEvent, Window,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -19,6 +20,7 @@ use crate::config::SqsConfig;
 use crate::ledger::Ledger;
 use crate::message::{ASSIGNMENT, Queue};
 use crate::open;
+use crate::queues::Queues;
 use crate::receiver::Receiver;
 use crate::settler::Settler;
 use crate::shared::{Health, Shared};
@@ -108,14 +110,40 @@ impl Source for Sqs {
         "aws_sqs"
     }
 
+    /// A queue brings duplicates for as long as it keeps messages, and its dead-letter queue for as
+    /// long as that does and once more. Needs `sqs:GetQueueAttributes` on both, and
+    /// `sqs:GetQueueUrl` on the latter.
+    async fn horizon(&mut self) -> Vec<Reach> {
+        let client = self.client().await;
+        Box::pin(async {
+            let queues = Queues::ask(&client, &self.queue_url).await;
+            queues.reaches(self.config.visibility)
+        })
+        .await
+    }
+
+    async fn examine(&mut self, _window: Window) -> Vec<Finding> {
+        if let Err(error) = self.config.validate() {
+            let why = "the consumer does not start";
+            return vec![Finding::problem(
+                error.to_string(),
+                why,
+                "change the setting",
+            )];
+        }
+        let client = self.client().await;
+        Box::pin(async {
+            let queues = Queues::ask(&client, &self.queue_url).await;
+            queues.examine(self.config.attempt_limit)
+        })
+        .await
+    }
+
     async fn open(&mut self) -> Result<(), SourceError> {
         self.config.validate()?;
-        let name = open::queue_name(&self.queue_url)?;
+        let name: Arc<str> = open::queue_name(&self.queue_url)?.into();
+        let client = self.client().await;
         let endpoint = self.endpoint.as_deref();
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => Box::pin(open::load_client(&self.queue_url, endpoint)).await,
-        };
         Box::pin(open::check_queue(
             &client,
             &self.queue_url,
@@ -124,8 +152,8 @@ impl Source for Sqs {
         ))
         .await?;
         let queue = Arc::new(Queue {
-            name: name.into(),
-            is_fifo: open::is_fifo(name),
+            is_fifo: open::is_fifo(&name),
+            name,
         });
         self.running = Some(Running::start(client, &self.queue_url, queue, &self.config));
         Ok(())
@@ -154,7 +182,7 @@ impl Source for Sqs {
 
     /// A standard queue can delay each message by itself; no slot is kept for one that waits.
     fn longest_hold(&self, ordered: bool) -> Duration {
-        if ordered {
+        if ordered && self.is_fifo() {
             LONGEST_ORDERED_HOLD
         } else {
             Duration::ZERO
@@ -176,6 +204,20 @@ impl Source for Sqs {
 }
 
 impl Sqs {
+    /// The user's client, or one of our own, which is kept.
+    async fn client(&mut self) -> Client {
+        if let Some(client) = &self.client {
+            return client.clone();
+        }
+        let loading = open::load_client(&self.queue_url, self.endpoint.as_deref());
+        let client = Box::pin(loading).await;
+        self.client.insert(client).clone()
+    }
+
+    fn is_fifo(&self) -> bool {
+        open::queue_name(&self.queue_url).is_ok_and(open::is_fifo)
+    }
+
     fn set_paused(&self, assignment: AssignmentId, paused: bool) {
         if let Some(running) = (self.running.as_ref()).filter(|_| assignment == ASSIGNMENT) {
             running.shared.set_gate(|gate| gate.paused = paused);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::dead_letter::DeadLetterBounds;
 use crate::delivery::Delivery;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint;
@@ -58,6 +59,14 @@ pub struct ConsumerConfig {
     /// How long one handler may take for one event before its future is dropped, which counts as a
     /// failure. Keep it below the store's own deadline for a transaction. Default 50 s.
     pub handler_timeout: Duration,
+    /// How much of what cannot be handled is kept, and how many events; see [`DeadLetterBounds`].
+    pub dead_letters: DeadLetterBounds,
+    /// Whether events that the handler rejects are set aside as well, to be looked at and redriven.
+    /// Default: no; their inbox row has the reason.
+    pub set_aside_rejected: bool,
+    /// After so many failed redrives a letter is not tried again until it is asked for anew. They
+    /// are as far apart as the attempts of `retry`. Default 3.
+    pub redrive_attempts: u32,
     /// How long running units may take to finish when the consumer stops; what takes longer is
     /// aborted, and runs again elsewhere. Default 8 s: container platforms kill after 10.
     pub drain: Duration,
@@ -92,6 +101,9 @@ impl Default for ConsumerConfig {
             outage_patience: Duration::from_hours(1),
             crash_guard: None,
             handler_timeout: Duration::from_secs(50),
+            dead_letters: DeadLetterBounds::default(),
+            set_aside_rejected: false,
+            redrive_attempts: 3,
             drain: Duration::from_secs(8),
             replay_horizons: Vec::new(),
             accept_short_window: None,
@@ -139,6 +151,11 @@ impl ConsumerConfig {
             ("in_flight.messages", self.in_flight.messages),
             ("in_flight.bytes", self.in_flight.bytes),
             ("retry.max_attempts", self.retry.max_attempts as usize),
+            (
+                "dead_letters.letters",
+                self.dead_letters.letters.try_into().unwrap_or(usize::MAX),
+            ),
+            ("redrive_attempts", self.redrive_attempts as usize),
         ];
         for (name, value) in at_least_one {
             if value == 0 {

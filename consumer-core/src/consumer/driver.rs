@@ -3,14 +3,15 @@
 //! One task holds all state, so there is no lock; units of work run in tasks of their own.
 
 mod pacing;
+mod redriving;
 mod settling;
 mod stopping;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug_span, error, info, warn};
 
+use self::redriving::Redriving;
 use self::stopping::{Ending, Stop};
 use super::circuit::Circuit;
 use super::config::ConsumerConfig;
@@ -33,7 +35,7 @@ use crate::flow::{Change, Flow, Limit};
 use crate::handler::{Handler, error_chain};
 use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
-use crate::lanes::{LaneTable, Taken};
+use crate::lanes::{LaneId, LaneTable, Taken};
 use crate::retry::LONGEST_WAIT;
 use crate::source::{Assignment, Settle, Settlement, Source, SourceError, SourceEvent};
 use crate::stats::{Stats, StatsHandle};
@@ -63,6 +65,9 @@ pub(super) struct Driver<S, H> {
     aborted: Vec<EventKey>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
+    redriving: Redriving,
+    /// Lanes whose next event would have to be set aside, which there is no room for.
+    without_room: BTreeSet<LaneId>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -105,6 +110,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             quarantine: None,
             aborted: Vec::new(),
             running: HashMap::new(),
+            redriving: Redriving::new(),
+            without_room: BTreeSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -119,8 +126,10 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         let mut shutdown = pin!(shutdown);
         info!(target: TARGET, consumer = %self.name, source = self.source.system(), "consumer started");
         while !self.has_stopped() {
+            self.redrive_next();
             self.form_batches();
             self.tell_flow();
+            self.tell_room();
             let timer = self.next_timer();
             // Ended units come first: what is settled makes room. The source comes last: a stop or
             // a timer must not wait for a lull in the stream.
@@ -130,6 +139,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 Some(ended) = self.units.join_next_with_id(), if !self.units.is_empty() => {
                     self.unit_ended(ended);
                 }
+                Some(ended) = self.redriving.join_next() => self.errand_ended(ended),
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     self.timer_fired();
                 }
@@ -210,21 +220,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                 dropped += 1;
                 continue;
             };
-            let key = self.config.identify(&delivery);
-            let fingerprint = match key {
-                Ok(_) => self.config.fingerprint.of(delivery.payload.as_deref()),
-                Err(_) => None,
-            };
-            let item = Arc::new(Item {
-                key,
-                fingerprint,
-                bytes: delivery.size(),
-                cancelled: held.cancelled.clone(),
-                orphaned: AtomicBool::new(false),
-                suspect: AtomicBool::new(false),
-                lanes: self.config.lanes,
-                delivery,
-            });
+            let cancelled = held.cancelled.clone();
+            let item = Arc::new(Item::new(&self.config, delivery, cancelled));
             self.flow.add(assignment, item.bytes);
             self.enqueue(item);
         }
@@ -256,7 +253,9 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         self.circuit.tick(now);
         while self.stop.is_none() && self.quarantine.is_none() {
             let waiting = self.lanes.ready_items();
-            let room = self.circuit.room(self.units.len());
+            let room = self
+                .circuit
+                .room(self.units.len() + self.redriving.running());
             if waiting == 0 || room == 0 {
                 break;
             }
@@ -268,7 +267,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             };
             let first = self.lanes.first();
             let alone = first.is_some_and(|item| item.suspect.load(Ordering::Relaxed));
-            if alone && !self.units.is_empty() {
+            if alone && self.units.len() + self.redriving.running() > 0 {
                 break;
             }
             let limit = Limit {
@@ -318,6 +317,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .chain(revocations)
             .chain(stop)
             .chain(self.circuit.next_tick())
+            .chain(self.redriving.next_look())
             .min()
     }
 

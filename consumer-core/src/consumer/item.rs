@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use super::config::ConsumerConfig;
 use crate::claim::Claim;
 use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
@@ -32,6 +33,29 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// Finds out what is to be known of a delivery before its event is claimed.
+    pub(super) fn new(
+        config: &ConsumerConfig,
+        delivery: Delivery,
+        cancelled: CancellationToken,
+    ) -> Self {
+        let key = config.identify(&delivery);
+        let fingerprint = match key {
+            Ok(_) => config.fingerprint.of(delivery.payload.as_deref()),
+            Err(_) => None,
+        };
+        Self {
+            key,
+            fingerprint,
+            bytes: delivery.size(),
+            cancelled,
+            orphaned: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            lanes: config.lanes,
+            delivery,
+        }
+    }
+
     pub(super) fn assignment(&self) -> AssignmentId {
         self.delivery.assignment
     }
@@ -49,7 +73,13 @@ impl Item {
     }
 
     pub(super) fn lane(&self) -> LaneKey {
-        LaneKey::of(&self.delivery, self.lanes)
+        let (assignment, delivery) = (self.assignment(), &self.delivery);
+        LaneKey::of(
+            assignment,
+            &delivery.order,
+            delivery.key.as_ref(),
+            self.lanes,
+        )
     }
 }
 
@@ -70,6 +100,8 @@ pub(super) enum Fate {
     Failed {
         wait: Duration,
     },
+    /// It would have to be set aside, and there is no room for another dead letter.
+    NoRoom,
     /// An earlier attempt, perhaps of another process, asked for a longer wait.
     Held {
         wait: Duration,
@@ -86,7 +118,7 @@ impl Fate {
             | Self::Rejected { .. }
             | Self::DeadLettered
             | Self::Mismatched => true,
-            Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => false,
+            Self::Failed { .. } | Self::NoRoom | Self::Held { .. } | Self::NotBegun => false,
         }
     }
 
@@ -101,7 +133,11 @@ impl Fate {
                 reason: reason.clone(),
             }),
             Self::DeadLettered => Some(Settled::Dead),
-            Self::Mismatched | Self::Failed { .. } | Self::Held { .. } | Self::NotBegun => None,
+            Self::Mismatched
+            | Self::Failed { .. }
+            | Self::NoRoom
+            | Self::Held { .. }
+            | Self::NotBegun => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::window::{Window, WindowCheck};
 pub(super) async fn check<S: Store>(
     name: &str,
     store: &S,
-    source: &mut impl Source,
+    source: &mut dyn Source,
     config: &ConsumerConfig,
 ) -> Result<(), RunError> {
     let window = match store.window().await {
@@ -26,13 +26,7 @@ pub(super) async fn check<S: Store>(
             return Ok(());
         }
     };
-    let reaches = source.horizon().await;
-    let check = WindowCheck::new(
-        window,
-        reaches,
-        &config.replay_horizons,
-        config.longest_failure(),
-    );
+    let check = WindowCheck::of(window, source, config).await;
     for reach in check.unknown() {
         warn!(target: TARGET, consumer = name, path = reach.path, window = %window, cause = reach.found, "whether events are remembered for long enough is not checked: nobody says for how long this path may bring duplicates");
     }

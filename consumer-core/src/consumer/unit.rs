@@ -4,6 +4,7 @@ mod exhausted;
 mod guard;
 mod handle;
 mod progress;
+mod redrive;
 mod run;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use self::guard::Guard;
+pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
@@ -41,6 +43,7 @@ pub(super) struct Workshop<S, H> {
     guard: Option<Guard>,
     caution: Caution,
     pace: Pace,
+    config: ConsumerConfig,
 }
 
 /// What one unit is to do.
@@ -131,6 +134,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }),
             caution: Caution::default(),
             pace: Pace::new(),
+            config: config.clone(),
         }
     }
 

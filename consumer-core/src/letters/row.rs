@@ -176,6 +176,7 @@ impl LetterRow {
             event: self.event()?,
             position: self.position()?,
             order: self.order(),
+            key: self.raw_key.clone(),
             lane: self.lane.as_deref().and_then(|lane| lane.try_into().ok()),
             redrive_as: self.redrive_as(),
             attempts: count(self.redrive_attempts),

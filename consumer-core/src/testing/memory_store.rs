@@ -44,7 +44,6 @@ use crate::window::Window;
 pub struct MemoryStore {
     database: Arc<Database>,
     max_units: Option<usize>,
-    window_days: Option<u32>,
 }
 
 impl MemoryStore {
@@ -58,13 +57,6 @@ impl MemoryStore {
     #[must_use]
     pub fn with_max_units(mut self, max_units: usize) -> Self {
         self.max_units = Some(max_units);
-        self
-    }
-
-    /// Says that it remembers settled events for so many days only.
-    #[must_use]
-    pub fn with_window_days(mut self, days: u32) -> Self {
-        self.window_days = Some(days);
         self
     }
 
@@ -296,11 +288,9 @@ impl Store for MemoryStore {
 
     async fn window(&self) -> Result<Window, StoreError> {
         yield_now().await;
-        self.database
-            .state()
-            .check_up()
-            .map_err(StoreError::rolled_back)?;
-        Ok(self.window_days.map_or(Window::Unlimited, Window::Days))
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(Window::Days(state.memory.window_days()))
     }
 
     fn max_units(&self) -> Option<usize> {

@@ -165,6 +165,21 @@ macro_rules! store_contract {
             a_start_and_a_claim_are_not_in_each_others_way
             starts_are_of_one_tenant_and_one_consumer
             a_start_noted_and_dropped_at_any_await_point_leaves_the_store_usable
+            a_stored_letter_is_shown_whole
+            a_cut_letter_says_what_it_lacks
+            letters_are_listed_in_order_and_as_the_filter_says
+            a_discarded_letter_is_gone_and_its_event_stays_dead
+            what_cannot_be_redriven_is_not_marked
+            only_a_letter_that_is_marked_and_due_is_taken
+            a_letter_behind_another_of_its_lane_is_not_taken
+            a_letter_that_another_unit_has_is_not_taken
+            a_redriven_letter_goes_with_its_effect_or_stays
+            only_a_row_of_that_outcome_is_taken_back
+            a_rival_of_a_redrive_waits_for_it
+            a_row_that_is_taken_back_elsewhere_is_busy
+            letters_are_counted_for_each_consumer
+            a_failed_redrive_leaves_one_letter_with_its_last_error
+            retry_rows_of_settled_events_are_swept_away
             a_failed_statement_is_the_events
         }
     };

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::Window;
 use super::reach::{Longest, Reach, ReplayHorizon};
+use crate::consumer::ConsumerConfig;
+use crate::source::Source;
 use crate::span::Span;
 
 /// Whether a window is as long as the longest way a duplicate can take. It prints as the
@@ -61,6 +63,18 @@ impl WindowCheck {
             reaches,
             retries,
         }
+    }
+
+    /// The same, of what a source says and a consumer is configured with.
+    pub(crate) async fn of(
+        window: Window,
+        source: &mut dyn Source,
+        config: &ConsumerConfig,
+    ) -> Self {
+        let reaches = source.horizon().await;
+        // A delivery waits for the events of its lane ahead of it, for as long as the source lets it.
+        let retries = config.longest_failure().min(source.longest_hold(true));
+        Self::new(window, reaches, &config.replay_horizons, retries)
     }
 
     /// How long after its first delivery an event may come again, as far as is known; `None` when

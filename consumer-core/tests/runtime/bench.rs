@@ -68,6 +68,11 @@ impl Scripted {
         self.entered.lock().unwrap().clone()
     }
 
+    /// Writes down that the handler is entered for an event.
+    pub(crate) fn enter(&self, id: &str) {
+        self.entered.lock().unwrap().push(id.into());
+    }
+
     /// N(id): how often the handler was entered for an event.
     pub(crate) fn times(&self, id: &str) -> usize {
         self.entered()

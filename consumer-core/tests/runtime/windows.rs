@@ -9,6 +9,13 @@ use crate::bench::Scripted;
 
 const DAY: Duration = Duration::from_hours(24);
 
+/// A store with that window.
+fn remembering(days: u32) -> MemoryStore {
+    let store = MemoryStore::new();
+    store.set_window_days(days);
+    store
+}
+
 type Ledger = Consumer<MemoryLogSource, MemoryStore, Scripted>;
 type Change = fn(Ledger) -> Ledger;
 
@@ -43,7 +50,7 @@ fn week() -> Vec<Reach> {
 /// Field case 123.
 #[tokio::test(start_paused = true)]
 async fn a_window_shorter_than_the_longest_path_stops_the_start_with_the_arithmetic() {
-    let store = MemoryStore::new().with_window_days(7);
+    let store = remembering(7);
 
     let refused = run(store, week(), |consumer| consumer).await.unwrap_err();
 
@@ -65,11 +72,11 @@ async fn a_window_shorter_than_the_longest_path_stops_the_start_with_the_arithme
 
 #[tokio::test(start_paused = true)]
 async fn a_short_window_that_is_accepted_by_name_does_not_stop_the_start() {
-    let store = MemoryStore::new().with_window_days(1);
+    let store = remembering(1);
     let accept: Change = |consumer| consumer.accept_short_window("nobody resets this group");
     assert_eq!(run(store, week(), accept).await.unwrap().applied, 1);
 
-    let store = MemoryStore::new().with_window_days(1);
+    let store = remembering(1);
     let unexplained = run(store, week(), |c| c.accept_short_window(" ")).await;
     assert!(matches!(unexplained, Err(RunError::Config(_))));
 }
@@ -81,7 +88,7 @@ async fn a_window_that_is_long_enough_starts_as_far_as_is_known() {
         vec![Reach::unknown("topic transfers", "denied")],
         vec![],
     ] {
-        let store = MemoryStore::new().with_window_days(8);
+        let store = remembering(8);
         assert_eq!(run(store, reaches, |c| c).await.unwrap().applied, 1);
     }
 }
@@ -89,33 +96,24 @@ async fn a_window_that_is_long_enough_starts_as_far_as_is_known() {
 #[tokio::test(start_paused = true)]
 async fn somebody_who_publishes_again_counts_with_the_brokers_retention_on_top() {
     let webhooks: Change = |c| c.replay_horizon("webhooks", DAY * 3);
-    let store = MemoryStore::new().with_window_days(10);
+    let store = remembering(10);
     let refused = run(store, week(), webhooks).await;
     assert!(matches!(refused, Err(RunError::ShortWindow(_))));
 
-    let store = MemoryStore::new().with_window_days(11);
+    let store = remembering(11);
     assert_eq!(run(store, week(), webhooks).await.unwrap().applied, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_for_ever_needs_an_explicit_horizon() {
     let kept = || vec![Reach::unlimited("topic state", "cleanup.policy is compact")];
-    let store = || MemoryStore::new().with_window_days(30);
+    let store = || remembering(30);
 
     let refused = run(store(), kept(), |c| c).await.unwrap_err();
     assert!(refused.to_string().contains("\"topic state\""), "{refused}");
 
     let explicit: Change = |c| c.replay_horizon("topic state", DAY * 20);
     assert_eq!(run(store(), kept(), explicit).await.unwrap().applied, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_that_forgets_nothing_starts_whatever_may_come() {
-    let kept = vec![Reach::unlimited("topic state", "cleanup.policy is compact")];
-    assert_eq!(
-        run(MemoryStore::new(), kept, |c| c).await.unwrap().applied,
-        1
-    );
 }
 
 /// Kafka's default retention is 7 days, and PostgreSQL and SQLite remember for 8 by default.

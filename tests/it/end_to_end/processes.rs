@@ -43,6 +43,7 @@ async fn a_process_killed_again_and_again_loses_nothing_and_doubles_nothing() {
         broker: broker.spec(),
         database: database.spec(),
         delay_ms: 5,
+        crash_guard: None,
     };
     for round in 1..=5 {
         let before = database.effects().await.len();
@@ -77,6 +78,7 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
         broker: broker.spec(),
         database: spec,
         delay_ms: 300,
+        crash_guard: None,
     });
     // Frozen between two units it would hold nothing: thaw it, and try again.
     loop {
@@ -125,6 +127,7 @@ async fn sigterm_drains_and_exits_with_zero() {
         broker: broker.spec(),
         database: database.spec(),
         delay_ms: 50,
+        crash_guard: None,
     });
     until("it works", async || !database.effects().await.is_empty()).await;
     child.signal("TERM");

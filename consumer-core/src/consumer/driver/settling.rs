@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::debug_span;
+use tracing::{debug_span, error, info};
 
 use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
 use crate::consumer::unit::Again;
 use crate::handler::Handler;
+use crate::health::Cause;
 use crate::lanes::{Company, LaneId, LaneKey, Taken};
 use crate::retry::Pause;
 use crate::source::{Settle, Settlement};
@@ -47,7 +48,15 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             for (item, fate) in items.iter().zip(fates).take(settled) {
                 self.acknowledge(item, fate, &mut acks, &mut tally);
             }
+            self.without_room.remove(&lane);
             match fates.get(settled) {
+                Some(Fate::NoRoom) => {
+                    // It waits in memory, however it would wait otherwise: a release burns one of
+                    // the broker's own deliveries.
+                    self.without_room.insert(lane);
+                    let until = Instant::now() + Pause::NoRoom.wait(1, &mut self.rng);
+                    self.finish(lane, settled, Company::Same, Some(until));
+                }
                 Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
                 Some(Fate::Failed { wait }) => {
                     self.go_on(lane, settled, Company::Alone(0), Some(*wait));
@@ -91,7 +100,11 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             Fate::Applied { .. } => tally.applied += 1,
             Fate::Rejected { .. } => tally.rejected += 1,
             Fate::DeadLettered => tally.dead_lettered += 1,
-            Fate::Duplicate(_) | Fate::Failed { .. } | Fate::Held { .. } | Fate::NotBegun => {
+            Fate::Duplicate(_)
+            | Fate::Failed { .. }
+            | Fate::NoRoom
+            | Fate::Held { .. }
+            | Fate::NotBegun => {
                 tally.duplicates += 1;
             }
             // What follows it has its content, and is as little a repeat of what was settled.
@@ -133,6 +146,24 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         }
     }
 
+    /// Says once that there is no room for another dead letter, and once that there is again.
+    pub(super) fn tell_room(&mut self) {
+        if !self.without_room.is_empty() {
+            let lanes = &self.lanes;
+            (self.without_room).retain(|lane| lanes.key(*lane).is_some());
+        }
+        let (bound, stand) = (self.config.dead_letters.letters, self.without_room.len());
+        let was = self.health.snapshot().has(Cause::DeadLettersFull);
+        if stand > 0 && !was {
+            error!(target: TARGET, consumer = %self.name, bound, "there is no room for another dead letter: lanes stand still until letters are redriven or discarded (`oneffect dead-letters`), or the bound is raised; nothing is dropped");
+            let detail = format!("{bound} letters are set aside: redrive or discard some");
+            self.health.raise(Cause::DeadLettersFull, detail);
+        } else if stand == 0 && was {
+            info!(target: TARGET, consumer = %self.name, "there is room for dead letters again");
+            self.health.clear(Cause::DeadLettersFull);
+        }
+    }
+
     /// A follower has become the first of its key.
     fn run_next(&mut self, heir: Arc<Item>) {
         if self.stop.is_some() {
@@ -153,9 +184,15 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         }
     }
 
-    /// A unit's part in a lane has ended. What is left of a lane that has no future, since its
+    /// A unit's part in a lane has ended, or that of a redrive. What is left of a lane that has no future, since its
     /// assignment or the consumer ends, leaves.
-    fn finish(&mut self, lane: LaneId, settled: usize, company: Company, until: Option<Instant>) {
+    pub(super) fn finish(
+        &mut self,
+        lane: LaneId,
+        settled: usize,
+        company: Company,
+        until: Option<Instant>,
+    ) {
         let left = self.lanes.finish(lane, settled, company, until);
         let how = if self.stop.is_some() {
             LetGo::Release(Duration::ZERO)

@@ -115,17 +115,21 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         for held in self.assignments.values() {
             held.cancelled.cancel();
         }
+        self.redriving.stop();
         let unbegun = self.lanes.end_all();
         self.let_go(unbegun, LetGo::Release(Duration::ZERO));
     }
 
     pub(super) fn has_stopped(&self) -> bool {
-        self.stop.is_some() && self.units.is_empty()
+        self.stop.is_some() && self.units.is_empty() && self.redriving.is_idle()
     }
 
     /// When the drain deadline has passed: aborts what still runs, and a moment later leaves behind
     /// what could not be aborted.
     pub(super) fn abort_at_deadline(&mut self, now: Instant) {
+        if self.stop.as_ref().is_some_and(|stop| now >= stop.deadline) {
+            self.redriving.abort();
+        }
         let running = self.running.values().map(|taken| taken.items.len()).sum();
         let Some(stop) = self
             .stop

@@ -82,6 +82,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts)),
         };
+        let bounds = &self.config.dead_letters;
+        let room = unit.room_for_letters(bounds.letters).await?;
+        if room == 0 && !unit.has_letter(&letter.source_key).await? {
+            unit.rollback().await;
+            return Ok(Fate::NoRoom);
+        }
+        let letter = letter.within(bounds);
         unit.set_aside(std::slice::from_ref(&letter)).await?;
         unit.commit().await?;
         log_dead_letter(&letter);

@@ -142,6 +142,34 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         }
     }
 
+    /// Writes down that an event is started whose letter is redriven. Answers whether an earlier
+    /// process has, and never said how it ended.
+    pub(super) async fn note_redrive(
+        &self,
+        guard: Guard,
+        event: &EventKey,
+    ) -> Result<bool, StoreError> {
+        let event = std::slice::from_ref(event);
+        let noted = self
+            .store
+            .note_started(self.consumer, guard.process, event)
+            .await?;
+        Ok(noted != [true])
+    }
+
+    /// A redrive has ended. One that was given up begins anew when somebody asks for it.
+    pub(super) async fn forget_redrive(&self, guard: Guard, event: &EventKey, given_up: bool) {
+        if given_up {
+            let ours = Started::alone(None, guard.process);
+            let put = self.store.put_started(self.consumer, event, ours).await;
+            if let Err(error) = put {
+                debug!(target: TARGET, cause = %error_chain(&error), "an event stays written down as started");
+                return;
+            }
+        }
+        self.forget_started(std::slice::from_ref(event)).await;
+    }
+
     /// Nothing runs that is not written down.
     fn not_noted(&self, error: StoreError, report: &mut Report) -> End {
         if matches!(error, StoreError::Misconfigured { .. }) {

@@ -6,7 +6,7 @@ use super::Batch;
 use super::run::{Savepoints, Trouble};
 use crate::consumer::item::{Fate, Item};
 use crate::context::Staged;
-use crate::dead_letter::{DeadLetter, DeadLetterKind};
+use crate::dead_letter::{DeadLetter, DeadLetterBounds, DeadLetterKind};
 use crate::event_key::EventKey;
 use crate::store::{Settled, Unit};
 use crate::telemetry::TARGET;
@@ -18,6 +18,8 @@ pub(super) struct Progress<R> {
     pub(super) unclaim: Vec<EventKey>,
     pub(super) outcomes: Vec<(EventKey, Settled)>,
     pub(super) letters: Vec<DeadLetter>,
+    /// How many more letters there may be, once somebody has asked.
+    pub(super) room: Option<u64>,
     pub(super) forget: Vec<EventKey>,
     /// Lanes of the batch in which an event has failed: nothing later of them may run.
     pub(super) blocked: Vec<usize>,
@@ -32,6 +34,14 @@ pub(super) struct Progress<R> {
     pub(super) failure: Option<String>,
 }
 
+/// How much was to be written before one event.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) letters: usize,
+    outcomes: usize,
+    forget: usize,
+}
+
 impl<R: Send> Progress<R> {
     pub(super) fn new(batch: &Batch) -> Self {
         Self {
@@ -40,6 +50,7 @@ impl<R: Send> Progress<R> {
             unclaim: Vec::new(),
             outcomes: Vec::new(),
             letters: Vec::new(),
+            room: None,
             forget: Vec::new(),
             blocked: Vec::new(),
             dirty: false,
@@ -83,7 +94,6 @@ impl<R: Send> Progress<R> {
         self.dirty = true;
         let letter = DeadLetter::new(&item.delivery, key.cloned(), kind, attempts, error)
             .with_fingerprint(item.fingerprint);
-        log_dead_letter(&letter);
         self.letters.push(letter);
         if let Some(key) = key {
             self.outcomes.push((key.clone(), Settled::Dead));
@@ -95,8 +105,60 @@ impl<R: Send> Progress<R> {
     /// remembered. The inbox stays as it is.
     pub(super) fn set_aside_unclaimed(&mut self, letter: DeadLetter) {
         self.dirty = true;
-        log_dead_letter(&letter);
         self.letters.push(letter);
+    }
+
+    /// Sets aside what was rejected, beside its outcome.
+    pub(super) fn set_aside_rejected(
+        &mut self,
+        item: &Item,
+        key: &EventKey,
+        attempts: u32,
+        reason: &str,
+    ) {
+        let (key, kind) = (Some(key.clone()), DeadLetterKind::Rejected);
+        let letter = DeadLetter::new(&item.delivery, key, kind, attempts, reason);
+        self.letters.push(letter.with_fingerprint(item.fingerprint));
+    }
+
+    /// What [`Progress::take_back`] goes back to.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            letters: self.letters.len(),
+            outcomes: self.outcomes.len(),
+            forget: self.forget.len(),
+        }
+    }
+
+    /// Takes back the letter of one event, and what else was to be written of it.
+    pub(super) fn take_back(&mut self, mark: Mark) {
+        self.letters.truncate(mark.letters);
+        self.outcomes.truncate(mark.outcomes);
+        self.forget.truncate(mark.forget);
+    }
+
+    /// Writes all that was found out.
+    pub(super) async fn write_to<U: Unit<Row = R>>(
+        &mut self,
+        unit: &mut U,
+        bounds: &DeadLetterBounds,
+    ) -> Result<(), Trouble> {
+        self.staged.write_to(unit).await?;
+        if !self.unclaim.is_empty() {
+            unit.unclaim(&self.unclaim).await?;
+        }
+        if !self.outcomes.is_empty() {
+            unit.record(&self.outcomes).await?;
+        }
+        if !self.letters.is_empty() {
+            let letters = std::mem::take(&mut self.letters).into_iter();
+            self.letters = letters.map(|letter| letter.within(bounds)).collect();
+            unit.set_aside(&self.letters).await?;
+        }
+        if !self.forget.is_empty() {
+            unit.forget_attempts(&self.forget).await?;
+        }
+        Ok(())
     }
 
     /// A settled event's retry row goes with it; most have none.

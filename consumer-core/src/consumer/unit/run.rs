@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{Instrument, debug, debug_span};
 
 use super::handle::Handled;
-use super::progress::Progress;
+use super::progress::{Mark, Progress, log_dead_letter};
 use super::{Batch, Report, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
@@ -89,7 +89,10 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             report.handled |= progress.handled;
             report.committed = ended.is_ok();
             match ended {
-                Ok(()) => Ok(progress.fates),
+                Ok(()) => {
+                    progress.letters.iter().for_each(log_dead_letter);
+                    Ok(progress.fates)
+                }
                 Err(Trouble::Store { error, .. }) => Err(Trouble::Store {
                     error,
                     prior: progress.prior,
@@ -119,27 +122,25 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         let mut verdicts = verdicts.into_iter();
         for (at, item) in batch.items.iter().enumerate() {
             let verdict = item.key.is_ok().then(|| verdicts.next()).flatten();
-            let fate = self
+            let is_claimed = matches!(verdict, Some(Verdict::Fresh(_)));
+            let mark = progress.mark();
+            let mut fate = self
                 .settle_one(unit, batch, at, item, verdict, savepoints, progress)
                 .await?;
+            if !self.has_room(unit, mark, progress).await? {
+                if let Ok(key) = &item.key
+                    && is_claimed
+                {
+                    progress.unclaim.push(key.clone());
+                }
+                fate = Fate::NoRoom;
+            }
             if !fate.is_settled() {
                 progress.blocked.push(batch.lanes[at]);
             }
             progress.fates.push(fate);
         }
-        progress.staged.write_to(unit).await?;
-        if !progress.unclaim.is_empty() {
-            unit.unclaim(&progress.unclaim).await?;
-        }
-        if !progress.outcomes.is_empty() {
-            unit.record(&progress.outcomes).await?;
-        }
-        if !progress.letters.is_empty() {
-            unit.set_aside(&progress.letters).await?;
-        }
-        if !progress.forget.is_empty() {
-            unit.forget_attempts(&progress.forget).await?;
-        }
+        progress.write_to(unit, &self.config.dead_letters).await?;
         if let Some(guard) = self.guard {
             // What ran alone and has not been begun after all stays under suspicion.
             let begun = progress.handled || progress.fates.iter().all(Fate::is_settled);
@@ -152,8 +153,35 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         Ok(())
     }
 
+    /// Whether there is room for the letter of an event, if it has one; if not, it is taken back.
+    async fn has_room(
+        &self,
+        unit: &mut S::Unit,
+        mark: Mark,
+        progress: &mut Progress<S::Row>,
+    ) -> Result<bool, Trouble> {
+        let Some(letter) = progress.letters.get(mark.letters) else {
+            return Ok(true);
+        };
+        let source_key = letter.source_key;
+        let room = match progress.room {
+            Some(room) => room,
+            None => {
+                let limit = self.config.dead_letters.letters;
+                unit.room_for_letters(limit).await?
+            }
+        };
+        progress.room = Some(room.saturating_sub(1));
+        // One that is there already only counts once more.
+        if room > 0 || unit.has_letter(&source_key).await? {
+            return Ok(true);
+        }
+        progress.take_back(mark);
+        Ok(false)
+    }
+
     #[allow(clippy::too_many_arguments)] // the state of one loop, which is one statement long above
-    async fn settle_one(
+    pub(super) async fn settle_one(
         &self,
         unit: &mut S::Unit,
         batch: &Batch,
@@ -211,6 +239,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                     reason: reason.clone(),
                 };
                 progress.outcomes.push((key.clone(), settled));
+                if self.config.set_aside_rejected {
+                    progress.set_aside_rejected(item, key, prior.attempts, &reason);
+                }
                 Ok(Fate::Rejected { reason })
             }
             // Nobody's fault, and so not charged. What is away may be another database than ours:

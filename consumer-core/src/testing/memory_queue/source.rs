@@ -10,6 +10,7 @@ use super::messages::{Received, message_id};
 use super::{MemoryQueue, Shared};
 use crate::delivery::{AssignmentId, Delivery, Order, Position};
 use crate::source::{Assignment, Settlement, Source, SourceError, SourceEvent};
+use crate::window::Reach;
 
 /// A source of a [`MemoryQueue`].
 #[derive(Debug)]
@@ -100,6 +101,11 @@ impl Source for MemoryQueueSource {
 
     async fn open(&mut self) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    /// What nobody outlives comes again no later.
+    async fn horizon(&mut self) -> Vec<Reach> {
+        Vec::new()
     }
 
     async fn next(&mut self) -> Result<SourceEvent, SourceError> {

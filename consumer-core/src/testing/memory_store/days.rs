@@ -39,6 +39,10 @@ impl Memory {
         self.window_days = days;
     }
 
+    pub(super) fn window_days(&self) -> u32 {
+        self.window_days
+    }
+
     pub(super) fn floor(&self) -> Day {
         self.floor
     }

@@ -234,6 +234,7 @@ impl DeadLetters for MemoryStore {
                     event: row.letter.event.clone(),
                     position: row.letter.position.clone(),
                     order: row.letter.order.clone(),
+                    key: row.letter.key.clone(),
                     lane: row.letter.lane(),
                     redrive_as: request.redrive_as,
                     attempts: request.attempts,

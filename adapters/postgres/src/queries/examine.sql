@@ -1,0 +1,10 @@
+SELECT current_setting('server_version') AS version,
+       current_setting('server_encoding') AS encoding,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('synchronous_standby_names') <> '' AS has_standbys,
+       current_setting('fsync') = 'on' AS syncs,
+       pg_is_in_recovery() AS is_standby,
+       current_setting('transaction_read_only') = 'on' AS is_read_only,
+       current_user::text AS role,
+       current_schema()::text AS schema,
+       to_regclass('oneffect_migration') IS NOT NULL AS is_migrated
