@@ -250,7 +250,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// one event is tried now and then.
     fn form_batches(&mut self) {
         let now = Instant::now();
-        self.circuit.tick(now);
+        self.tick_circuit(now);
         while self.stop.is_none() && self.quarantine.is_none() {
             let waiting = self.lanes.ready_items();
             let room = self

@@ -249,6 +249,31 @@ async fn one_poison_event_that_everything_waits_for_turns_readiness_red_and_is_s
     .await;
 }
 
+/// Nothing is left that fails, and nothing else comes: the consumer is idle, and ready.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_has_set_aside_all_that_failed_is_ready() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        for n in 0..2 {
+            log.produce(0, event(&format!("bad{n}"), &["fail"]));
+        }
+        let consumer = Consumer::new("test", log.source(), store.clone(), Scripted::default())
+            .retry(RetrySchedule::default().max_attempts(6))
+            .outage_patience(Duration::from_mins(1));
+        let health = consumer.health();
+        let consumer = start(consumer);
+        until("it is not ready", || {
+            health.snapshot().has(Cause::CircuitOpen)
+        })
+        .await;
+        until_drained(&log, 1).await;
+        assert!(health.snapshot().is_ready(), "{}", health.snapshot());
+        let stats = consumer.stop().await.unwrap();
+        assert_eq!(stats.dead_lettered, 2);
+    })
+    .await;
+}
+
 /// Field case 170, with more failing events than workers: none of them holds up the good ones for
 /// longer than a probe takes to come.
 #[tokio::test(start_paused = true)]

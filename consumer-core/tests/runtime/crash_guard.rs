@@ -8,8 +8,9 @@ use oneffect_core::testing::{
     Call, Fault, MemoryLog, MemoryQueue, MemoryRow, MemoryStore, Unreliable,
 };
 use oneffect_core::{
-    Blame, Consumer, Context, DaysFrom, DeadLetterKind, Failure, Handler, HandlerResult, ProcessId,
-    RetrySchedule, RunError, Settled, Started, Store, done,
+    Blame, Consumer, Context, DaysFrom, DeadLetterKind, DeadLetters, Failure, Handler,
+    HandlerResult, LetterFilter, ProcessId, RedriveAs, RetrySchedule, RunError, Settled, Started,
+    Store, done,
 };
 use tokio::sync::Notify;
 
@@ -462,6 +463,48 @@ async fn a_crash_loop_of_a_queue_ends_as_well() {
             [(DeadLetterKind::Crashed, "poison".to_owned())]
         );
         assert_once(&store, (0..20).map(|n| format!("e{n}")));
+    })
+    .await;
+}
+
+/// Its letter is no way back into the loop: a redrive that ends the process is not repeated until
+/// somebody asks for it again.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_that_ends_the_process_is_given_up() {
+    locally(async {
+        let (log, store, handler) = (
+            MemoryLog::new("t", 1),
+            MemoryStore::new(),
+            Deadly::default(),
+        );
+        log.produce(0, event("poison", &[]));
+        assert_eq!(run_until_drained(&log, 1, &store, &handler, 1).await, 2);
+        let all = LetterFilter::of("test");
+        let guarded = || {
+            let consumer = Consumer::new("test", log.source(), store.clone(), handler.clone());
+            start(consumer.crash_guard(1))
+        };
+        for asked in 1..=2 {
+            let requested = store.request_redrive(&all, RedriveAs::Itself).await;
+            assert_eq!(requested.unwrap().requested, 1);
+            let first = guarded();
+            handler.dies.notified().await;
+            first.crash().await;
+
+            let second = guarded();
+            for _ in 0..1000 {
+                let letters = store.list_letters(&all).await.unwrap();
+                if letters[0].redrive.is_none() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let letters = store.list_letters(&all).await.unwrap();
+            assert!(letters[0].redrive.is_none(), "{letters:?}");
+            assert_eq!(handler.entered().len(), 2 + asked);
+            second.stop().await.unwrap();
+            assert_eq!(store.started(), []);
+        }
     })
     .await;
 }
