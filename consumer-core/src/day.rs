@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(Day::of_millis(86_400_000), Day(1));
         assert_eq!(Day::of_millis(-1), Day(-1));
         assert_eq!(Day::of(UNIX_EPOCH - Duration::from_nanos(1)), Day(-1));
-        assert_eq!(Day::of(UNIX_EPOCH + Duration::from_secs(86_400)), Day(1));
+        assert_eq!(Day::of(UNIX_EPOCH + Duration::from_hours(24)), Day(1));
     }
 
     #[test]

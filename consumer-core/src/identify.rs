@@ -1,6 +1,7 @@
 //! Where the event key comes from: the id, and the tenant that owns its namespace.
 
 mod tenant;
+mod time;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,6 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use self::tenant::TenantFrom;
+pub use self::time::TimeFrom;
+pub(crate) use self::time::Untimed;
 
 use crate::delivery::{Delivery, Position};
 use crate::event_key::{EventId, EventKey, InvalidEventKey, Tenant};

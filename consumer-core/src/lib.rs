@@ -3,9 +3,11 @@
 //! This crate holds the words, the traits and the consumer; it names no broker and no database.
 //! Use the facade crate `oneffect`, which adds those.
 
+mod batch_handler;
 mod batch_size;
 mod caution;
 mod claim;
+mod clock;
 mod consumer;
 mod context;
 mod crash_guard;
@@ -17,6 +19,7 @@ pub mod doctor;
 mod duplicate;
 mod duplicate_ages;
 mod event_key;
+mod event_record;
 mod finding;
 mod fingerprint;
 mod flow;
@@ -24,16 +27,20 @@ mod handler;
 mod headers_json;
 mod health;
 mod identify;
+mod inbox_report;
 mod json_pointer;
 mod keys_in_flight;
 mod lanes;
+mod late_policy;
 mod letters;
+mod migrations;
 mod pace;
 mod reply;
 mod retry;
 mod shutdown;
 mod source;
 mod span;
+mod staged;
 mod stats;
 mod store;
 mod telemetry;
@@ -42,8 +49,11 @@ pub mod testing;
 mod watermark;
 mod window;
 
+pub use batch_handler::{BatchContext, BatchHandler, BatchResult, Fresh, Outcomes, all_done, each};
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
+pub use consumer::{
+    AllAtOnce, Consumer, ConsumerConfig, OneByOne, Redrive, RedriveReport, RunError,
+};
 pub use context::Context;
 pub use crash_guard::{ProcessId, Started};
 pub use day::{Day, DaysFrom};
@@ -53,6 +63,7 @@ pub use delivery::{AssignmentId, Delivery, Headers, Order, Position};
 pub use duplicate::Duplicate;
 pub use duplicate_ages::{AgeBucket, DuplicateAges};
 pub use event_key::{EventId, EventKey, InvalidEventKey, Tenant};
+pub use event_record::{EventRecord, FailedRecord, Filed, SettledRecord};
 pub use finding::{Finding, Level};
 pub use fingerprint::{Fingerprint, Fingerprint16};
 pub use flow::Limit;
@@ -61,12 +72,15 @@ pub use handler::{
     error_chain, handler_fn, reject,
 };
 pub use health::{Cause, Health, HealthHandle, NotReady};
-pub use identify::{IdFrom, TenantFrom};
+pub use identify::{IdFrom, TenantFrom, TimeFrom};
+pub use inbox_report::{ConsumerReport, InboxPart, InboxPartKind, InboxReport};
 pub use lanes::Lanes;
+pub use late_policy::LatePolicy;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
     RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
 };
+pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};
 pub use retry::RetrySchedule;
 pub use shutdown::shutdown_signal;

@@ -1,6 +1,7 @@
 //! What a consumer has done so far, in numbers that add up.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A snapshot. At every moment
 /// `deliveries = applied + duplicates + rejected + dead_lettered + released + dropped + in_flight`;
@@ -27,6 +28,16 @@ pub struct Stats {
     /// Of the dead-lettered, those whose event key was settled before, by an event of other content:
     /// see [`Fingerprint`](crate::Fingerprint).
     pub mismatches: u64,
+    /// Of the dead-lettered, those whose day is forgotten: see [`LatePolicy`](crate::LatePolicy).
+    pub too_late: u64,
+    /// Of the dead-lettered, those whose day lies too far ahead to be true.
+    pub future: u64,
+    /// Event keys that maintenance found settled under two days, whose effect may have happened
+    /// twice. Anything but 0 is an incident: see
+    /// [`Consumer::producer_repeats_time`](crate::Consumer::producer_repeats_time).
+    pub doubled: u64,
+    /// How old the oldest duplicate was, from the first recording of its event on.
+    pub oldest_duplicate: Duration,
     /// Attempts charged to events.
     pub attempts_charged: u64,
     /// Units of work that were run.

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # PostgreSQL: `postgres` is Debian's, `postgres18` an npm package with 18; `pgbouncer` stands before
-# Debian's.
+# Debian's, and pools by transaction. Under other names of a database it does so with two sessions in
+# all (`narrow`), pools by session (`session`) and by statement (`statement`).
 
 PG_PORT=${PG_PORT:-15432}
 PG18_PORT=${PG18_PORT:-15433}
@@ -167,6 +168,9 @@ pgbouncer_spawn() {
   echo '"oneffect" ""' >"$dir/users.txt"
   cat >"$dir/pgbouncer.ini" <<EOF
 [databases]
+narrow = host=127.0.0.1 port=$PG_PORT dbname=postgres pool_size=2
+session = host=127.0.0.1 port=$PG_PORT dbname=postgres pool_mode=session
+statement = host=127.0.0.1 port=$PG_PORT dbname=postgres pool_mode=statement pool_size=2
 * = host=127.0.0.1 port=$PG_PORT
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -175,9 +179,9 @@ unix_socket_dir =
 auth_type = trust
 auth_file = $dir/users.txt
 pool_mode = transaction
-default_pool_size = 4
-max_client_conn = 200
-ignore_startup_parameters = extra_float_digits
+default_pool_size = 30
+server_idle_timeout = 30
+max_client_conn = 500
 EOF
   chown "$PG_USER" "$dir/users.txt" "$dir/pgbouncer.ini"
   set -- /usr/sbin/pgbouncer
@@ -189,4 +193,4 @@ pgbouncer_crash() { stop pgbouncer KILL; }
 pgbouncer_running() { alive pgbouncer; }
 pgbouncer_port() { echo "$PGBOUNCER_PORT"; }
 pgbouncer_version() { /usr/sbin/pgbouncer --version | awk 'NR == 1 { print $2 }'; }
-pgbouncer_env() { echo "export DATABASE_URL_PGBOUNCER=postgres://oneffect@127.0.0.1:$PGBOUNCER_PORT/postgres"; }
+pgbouncer_env() { echo "export POOLER_URL=postgres://oneffect@127.0.0.1:$PGBOUNCER_PORT/postgres"; }

@@ -8,6 +8,7 @@ mod hostile;
 mod isolation;
 mod payloads;
 mod processes;
+mod redrive;
 mod staged;
 mod storm;
 

@@ -1,7 +1,7 @@
 //! Everything that needs real services, in one binary.
 //!
 //! Each test has its own topic, queue and schema, and runs against what `KAFKA_BROKERS`,
-//! `SQS_ENDPOINT` and `DATABASE_URL` name; `scripts/test` sets them. Without its service a test is
+//! `SQS_ENDPOINT`, `DATABASE_URL` and `POOLER_URL` name; `scripts/test` sets them. Without its service a test is
 //! skipped, and with `CI` set it fails.
 
 #![allow(
@@ -16,6 +16,7 @@
 )]
 
 mod child;
+mod cli;
 mod doctor;
 mod end_to_end;
 mod kafka_source;

@@ -2,17 +2,20 @@
 
 mod commits;
 mod connections;
+mod failover;
 mod plans;
+mod pooler;
 mod proxy;
 mod schema;
+mod silence;
 
 use std::error::Error;
 use std::time::Duration;
 
 use oneffect_core::testing::store_contract::{Fixture, ageless};
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, EventId, EventKey, Prior, Settled, Store, StoreError, Unit,
-    Verdict,
+    AssignmentId, Begin, Blame, ConsumerId, DaysFrom, DeadLetter, DeadLetterKind, Delivery,
+    EventId, EventKey, Position, Prior, Settled, Store, StoreError, Unit, Verdict,
 };
 use oneffect_postgres::{Isolation, Postgres, PostgresConfig, PostgresUnit};
 use tokio::join;
@@ -45,6 +48,16 @@ fn key(id: &str) -> EventKey {
 
 fn fresh_verdict() -> Verdict {
     Verdict::Fresh(Prior::default())
+}
+
+/// Of an event that has no id.
+fn letter() -> DeadLetter {
+    let position = Position::Queue {
+        queue: "q".into(),
+        message_id: "m".into(),
+    };
+    let delivery = Delivery::new(position, AssignmentId(1), 0, None);
+    DeadLetter::new(&delivery, None, DeadLetterKind::Poison, 0, "no id")
 }
 
 async fn begin(store: &Postgres, consumer: ConsumerId) -> PostgresUnit {

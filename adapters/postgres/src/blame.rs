@@ -7,16 +7,24 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use crate::claim::Vanished;
+use crate::connections::{NoConnection, Silent};
+use crate::dead_letter::LetterGone;
 
 /// `None` for errors that are not this store's.
 pub(crate) fn blame(error: &(dyn Error + 'static)) -> Option<Blame> {
-    if error.is::<Vanished>() {
+    if error.is::<Vanished>() || error.is::<LetterGone>() {
         return Some(Blame::Contention);
+    }
+    if error.is::<Silent>() || error.is::<NoConnection>() {
+        return Some(Blame::Outage);
     }
     error.downcast_ref().map(blame_sqlx)
 }
 
 fn blame_sqlx(error: &sqlx::Error) -> Blame {
+    if is_stale_plan(error) {
+        return Blame::Contention;
+    }
     if let sqlx::Error::Database(error) = error {
         return blame_code(&code(&**error));
     }
@@ -45,8 +53,9 @@ fn blame_code(code: &str) -> Blame {
         // A statement that ran into its own timeout says nothing of the server's health.
         "57014" => Blame::Event,
         // A read-only transaction, as on a server that has become a standby; a transaction that the
-        // server ended because nothing was heard of us.
-        "25006" | "25P03" | "25P04" => Blame::Outage,
+        // server ended because nothing was heard of us; a prepared statement that is not there, or
+        // there already, since a pooler has handed us another session.
+        "25006" | "25P03" | "25P04" | "26000" | "42P05" => Blame::Outage,
         _ => match class(code) {
             // Connection; resources; operator; system; internal.
             "08" | "53" | "57" | "58" | "XX" => Blame::Outage,
@@ -85,6 +94,17 @@ pub(crate) fn is_outage(error: &sqlx::Error) -> bool {
     blame_sqlx(error) == Blame::Outage
 }
 
+/// A statement was prepared on this connection before a table was changed that it reads, and fails
+/// there until it is prepared anew, which sqlx does not do.
+pub(crate) fn is_stale_plan(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| {
+        code(error) == "0A000"
+            && error
+                .try_downcast_ref::<PgDatabaseError>()
+                .is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
+    })
+}
+
 /// The tables are not there or not ours, which no retry will mend.
 pub(crate) fn misplaced(error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().map(code).unwrap_or_default();
@@ -109,7 +129,8 @@ mod tests {
             assert_eq!(blame_code(code), Blame::Contention, "{code}");
         }
         for code in [
-            "08006", "53300", "57P01", "57P03", "58030", "XX000", "25006", "25P03",
+            "08006", "53300", "57P01", "57P03", "58030", "XX000", "25006", "25P03", "26000",
+            "42P05",
         ] {
             assert_eq!(blame_code(code), Blame::Outage, "{code}");
         }

@@ -4,6 +4,7 @@ use futures::TryStreamExt;
 use oneffect_core::StoreError;
 use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Either, Executor};
+use tokio::time::timeout;
 
 use crate::blame::{class, code, is_fatal};
 use crate::transaction::Transaction;
@@ -32,7 +33,9 @@ pub(crate) async fn commit(
     mut transaction: Transaction,
     transaction_id: Option<&str>,
 ) -> Result<(), StoreError> {
-    match check_and_commit(&mut transaction, transaction_id).await {
+    let limit = transaction.limit();
+    let committed = timeout(limit, check_and_commit(&mut transaction, transaction_id)).await;
+    match transaction.heard_of_commit(committed)? {
         Ok(()) => {
             transaction.end_chained();
             Ok(())

@@ -7,7 +7,7 @@ use sqlx::Row;
 
 use crate::blame::misplaced;
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::heard;
 
 impl Postgres {
     pub(crate) async fn add_duplicate_ages(
@@ -21,37 +21,36 @@ impl Postgres {
         let buckets: Vec<i32> = ages.buckets().map(|b| i32::from(b.number)).collect();
         let counts: Vec<i64> = ages.buckets().map(|b| storable(b.count)).collect();
         let oldest: Vec<i64> = ages.buckets().map(|b| storable(b.oldest)).collect();
-        let mut transaction = Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)?;
-        sqlx::query(include_str!("queries/note_duplicate_ages.sql"))
-            .bind(consumer.0)
-            .bind(buckets)
-            .bind(counts)
-            .bind(oldest)
-            .persistent(false)
-            .execute(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
+        let mut transaction = self.begin_plain().await?;
+        heard!(
+            transaction,
+            "the ages of duplicates",
+            sqlx::query(include_str!("queries/note_duplicate_ages.sql"))
+                .bind(consumer.0)
+                .bind(buckets)
+                .bind(counts)
+                .bind(oldest)
+                .persistent(false)
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await
     }
 
     pub(crate) async fn read_duplicate_ages(
         &self,
         consumer: ConsumerId,
     ) -> Result<DuplicateAges, StoreError> {
-        let mut transaction = Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)?;
-        let rows = sqlx::query(include_str!("queries/duplicate_ages.sql"))
-            .bind(consumer.0)
-            .persistent(false)
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
+        let mut transaction = self.begin_plain().await?;
+        let rows = heard!(
+            transaction,
+            "the ages of duplicates",
+            sqlx::query(include_str!("queries/duplicate_ages.sql"))
+                .bind(consumer.0)
+                .persistent(false)
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         let mut ages = DuplicateAges::default();
         for row in rows {

@@ -1,4 +1,5 @@
-//! Dead letters, for operators and for the runtime's redrives.
+//! Dead letters, for operators and for the runtime's redrives. Operators do not open a consumer, which
+//! would find out about a pooler, so no statement here is kept by name.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use sqlx::query::Query;
 use crate::blame::misplaced;
 use crate::retry::{LONGEST_WAIT, storable};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::heard;
 
 /// `WITH found AS (..)`, and a statement that uses it.
 macro_rules! with_found {
@@ -29,12 +30,6 @@ macro_rules! with_found {
 }
 
 impl Postgres {
-    async fn begin_letters(&self) -> Result<Transaction, StoreError> {
-        Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)
-    }
-
     /// All rows of a statement about the letters that a filter finds, in a transaction of its own.
     async fn for_found(
         &self,
@@ -45,16 +40,15 @@ impl Postgres {
         ) -> Query<'q, sqlx::Postgres, PgArguments>
         + Send,
     ) -> Result<Vec<PgRow>, StoreError> {
-        let mut transaction = self.begin_letters().await?;
-        let query = bind(bind_filter(sqlx::query(sql), filter)).persistent(self.named());
-        let rows = query
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)?;
+        let mut transaction = self.begin_plain().await?;
+        let query = bind(bind_filter(sqlx::query(sql), filter)).persistent(false);
+        let rows = heard!(
+            transaction,
+            "dead letters",
+            query.fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await?;
         Ok(rows)
     }
 }
@@ -90,13 +84,16 @@ impl DeadLetters for Postgres {
     }
 
     async fn show_letter(&self, id: LetterId) -> Result<Option<Letter>, StoreError> {
-        let mut transaction = self.begin_letters().await?;
-        let row = sqlx::query(include_str!("queries/letter.sql"))
-            .bind(id.0)
-            .persistent(self.named())
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
+        let mut transaction = self.begin_plain().await?;
+        let row = heard!(
+            transaction,
+            "dead letters",
+            sqlx::query(include_str!("queries/letter.sql"))
+                .bind(id.0)
+                .persistent(false)
+                .fetch_optional(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         let row = row.map(|row| letter_row(&row)).transpose();
         row.map_err(misplaced)?
@@ -146,15 +143,18 @@ impl DeadLetters for Postgres {
         after: Option<LetterId>,
         limit: u32,
     ) -> Result<Vec<RequestedRedrive>, StoreError> {
-        let mut transaction = self.begin_letters().await?;
-        let rows = sqlx::query(include_str!("queries/requested_redrives.sql"))
-            .bind(consumer.0)
-            .bind(after.map_or(0, |after| after.0))
-            .bind(i64::from(limit))
-            .persistent(self.named())
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
+        let mut transaction = self.begin_plain().await?;
+        let rows = heard!(
+            transaction,
+            "dead letters",
+            sqlx::query(include_str!("queries/requested_redrives.sql"))
+                .bind(consumer.0)
+                .bind(after.map_or(0, |after| after.0))
+                .bind(i64::from(limit))
+                .persistent(false)
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         rows.iter().map(requested).collect()
     }
@@ -165,32 +165,32 @@ impl DeadLetters for Postgres {
         error: &str,
         wait: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let mut transaction = self.begin_letters().await?;
-        sqlx::query(include_str!("queries/redrive_failed.sql"))
-            .bind(id.0)
-            .bind(storable(error))
-            .bind(wait.map(|wait| wait.min(LONGEST_WAIT).as_secs_f64()))
-            .persistent(self.named())
-            .execute(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
+        let mut transaction = self.begin_plain().await?;
+        heard!(
+            transaction,
+            "dead letters",
+            sqlx::query(include_str!("queries/redrive_failed.sql"))
+                .bind(id.0)
+                .bind(storable(error))
+                .bind(wait.map(|wait| wait.min(LONGEST_WAIT).as_secs_f64()))
+                .persistent(false)
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await
     }
 
     async fn sweep_retries(&self) -> Result<u64, StoreError> {
-        let mut transaction = self.begin_letters().await?;
-        let swept = sqlx::query(include_str!("queries/sweep_retries.sql"))
-            .persistent(self.named())
-            .execute(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)?;
+        let mut transaction = self.begin_plain().await?;
+        let swept = heard!(
+            transaction,
+            "old attempts",
+            sqlx::query(include_str!("queries/sweep_retries.sql"))
+                .persistent(false)
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await?;
         Ok(swept.rows_affected())
     }
 }

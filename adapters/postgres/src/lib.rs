@@ -16,8 +16,12 @@
 //! # What it asks of the database
 //! - The schema that [`Postgres::migrate`] makes; it never runs by itself.
 //! - `synchronous_commit` not `off`, and a database in UTF-8.
-//! - A direct connection: not one through a pooler that hands connections out by transaction.
-//!   [`Statements::Unnamed`] is meant for those, and is not proven yet.
+//! - A direct connection or a pooler in session mode; or [`Statements::Unnamed`], which is right
+//!   behind a pooler that hands out connections by transaction too, such as PgBouncer. A consumer
+//!   finds out what stands there before it starts, and refuses where it would go wrong.
+//!
+//! # What it does when the database is heard no more
+//! No call waits for ever: see [`PostgresConfig::answer_timeout`].
 //!
 //! # Features
 //! | feature | |
@@ -29,24 +33,30 @@ mod blame;
 mod claim;
 mod commit;
 mod config;
+mod connections;
 mod dead_letter;
 mod duplicate_ages;
 mod examine;
+mod inbox;
+mod inspect;
 mod keys;
 mod letters;
 mod migrate;
 mod open;
+mod pooler;
 mod record;
 mod retry;
 mod size;
 mod staged;
 mod started;
 mod store;
+mod times;
 mod transaction;
 mod unit;
 
 pub use config::{Isolation, PostgresConfig, Statements};
 pub use migrate::SCHEMA_VERSION;
+pub use pooler::{PoolerReport, Pooling};
 pub use staged::{Insert, PostgresRow, StagedRow};
 pub use store::Postgres;
 pub use unit::PostgresUnit;

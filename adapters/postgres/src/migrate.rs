@@ -1,5 +1,10 @@
 //! The schema and its versions.
 
+mod script;
+mod status;
+
+use std::time::Duration;
+
 use oneffect_core::StoreError;
 use sqlx::PgConnection;
 
@@ -40,6 +45,14 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
+const TAKE_TURNS: &str = "SELECT pg_catalog.pg_advisory_xact_lock(7811054412018253)";
+
+const KEEP_COUNT: &str = "\
+CREATE TABLE IF NOT EXISTS oneffect_migration (
+    version    int         PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)";
+
 impl Postgres {
     /// Brings the schema to the version that this program works with. Does nothing where it has
     /// that version, and never runs by itself.
@@ -67,11 +80,7 @@ impl Postgres {
     /// # Cancel safety
     /// Dropping the future rolls back.
     pub async fn migrate_to(&self, version: i32) -> Result<(), StoreError> {
-        if !(0..=SCHEMA_VERSION).contains(&version) {
-            return Err(StoreError::misconfigured(format!(
-                "this program knows the versions 0 to {SCHEMA_VERSION} of the schema, and not {version}"
-            )));
-        }
+        check_known(version)?;
         self.run(version, true).await
     }
 
@@ -79,9 +88,7 @@ impl Postgres {
         // No deadlines: a rival may take as long as it needs.
         let begin = "BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
                      SET LOCAL idle_in_transaction_session_timeout = '1min'";
-        let mut transaction = Transaction::begin(self.pool(), begin)
-            .await
-            .map_err(failed)?;
+        let mut transaction = Transaction::begin(self.connections(), begin, Duration::ZERO).await?;
         let from = self.prepare(&mut transaction).await.map_err(failed)?;
         if from > SCHEMA_VERSION || (from > to && !back) {
             return Err(StoreError::misconfigured(format!(
@@ -90,61 +97,67 @@ impl Postgres {
             )));
         }
         apply(&mut transaction, from, to).await.map_err(failed)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
+        transaction.commit().await
     }
 
     /// Waits for its turn, and finds out where the schema stands.
     async fn prepare(&self, transaction: &mut Transaction) -> sqlx::Result<i32> {
         // The lock ends with the transaction, so it works behind a pooler. All schemas share it:
-        // the name of one that does not exist yet cannot be asked for.
-        execute(
-            transaction,
-            "SELECT pg_advisory_xact_lock(7811054412018253)",
-        )
-        .await?;
+        // the name of one that does not exist yet cannot be asked for. Nothing may look for the
+        // schema before the lock is there, not even by way of the search_path: the server remembers
+        // that it was not there, and would fail to create what a rival has created meanwhile.
+        execute(transaction, TAKE_TURNS).await?;
+        let search_path = sqlx::AssertSqlSafe(self.config().search_path());
+        sqlx::raw_sql(search_path)
+            .execute(&mut **transaction)
+            .await?;
         if let Some(schema) = self.schema() {
             // A plain name: the config has seen to it.
             let create = sqlx::AssertSqlSafe(format!("CREATE SCHEMA IF NOT EXISTS {schema}"));
             sqlx::raw_sql(create).execute(&mut **transaction).await?;
         }
-        execute(
-            transaction,
-            "CREATE TABLE IF NOT EXISTS oneffect_migration (
-                 version    int         PRIMARY KEY,
-                 applied_at timestamptz NOT NULL DEFAULT now()
-             )",
-        )
-        .await?;
+        execute(transaction, KEEP_COUNT).await?;
         current_version(transaction).await
     }
 }
 
+fn check_known(version: i32) -> Result<(), StoreError> {
+    if (0..=SCHEMA_VERSION).contains(&version) {
+        return Ok(());
+    }
+    Err(StoreError::misconfigured(format!(
+        "this program knows the versions 0 to {SCHEMA_VERSION} of the schema, and not {version}"
+    )))
+}
+
 async fn apply(transaction: &mut Transaction, from: i32, to: i32) -> sqlx::Result<()> {
-    let up = MIGRATIONS.iter();
-    for migration in up.filter(|migration| (from + 1..=to).contains(&migration.version)) {
-        execute(transaction, migration.up).await?;
-        sqlx::query("INSERT INTO oneffect_migration (version) VALUES ($1)")
-            .bind(migration.version)
-            .persistent(false)
+    for statements in statements(from, to) {
+        // From our own files, and numbers.
+        let statements = sqlx::AssertSqlSafe(statements);
+        sqlx::raw_sql(statements)
             .execute(&mut **transaction)
             .await?;
-    }
-    let down = MIGRATIONS.iter().rev();
-    for migration in down.filter(|migration| (to + 1..=from).contains(&migration.version)) {
-        execute(transaction, migration.down).await?;
-        sqlx::query("DELETE FROM oneffect_migration WHERE version = $1")
-            .bind(migration.version)
-            .persistent(false)
-            .execute(&mut **transaction)
-            .await?;
-    }
-    if to == 0 {
-        execute(transaction, "DROP TABLE oneffect_migration").await?;
     }
     Ok(())
+}
+
+/// What leads from one version to another, with what notes it.
+fn statements(from: i32, to: i32) -> Vec<String> {
+    let up = MIGRATIONS.iter();
+    let up = up.filter(|migration| (from + 1..=to).contains(&migration.version));
+    let up = up.map(|Migration { version, up, .. }| {
+        format!("{up}\nINSERT INTO oneffect_migration (version) VALUES ({version});\n")
+    });
+    let down = MIGRATIONS.iter().rev();
+    let down = down.filter(|migration| (to + 1..=from).contains(&migration.version));
+    let down = down.map(|Migration { version, down, .. }| {
+        format!("{down}\nDELETE FROM oneffect_migration WHERE version = {version};\n")
+    });
+    let mut statements: Vec<_> = up.chain(down).collect();
+    if to == 0 && from > 0 {
+        statements.push("DROP TABLE oneffect_migration;\n".to_owned());
+    }
+    statements
 }
 
 /// Only where the table is.

@@ -8,7 +8,7 @@ use sqlx::Row;
 use crate::blame::misplaced;
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 
 impl Postgres {
     pub(crate) async fn open_consumer(&self, name: &str) -> Result<ConsumerId, StoreError> {
@@ -17,18 +17,20 @@ impl Postgres {
                 "the consumer's name {name:?} contains NUL"
             )));
         }
-        let mut transaction = Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)?;
-        self.check_environment(&mut transaction).await?;
-        let id = self
-            .intern(&mut transaction, name)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::rolled_back)?;
+        self.check_pooler().await?;
+        let mut transaction = self.begin_plain().await?;
+        heard!(
+            transaction,
+            "the start",
+            self.check_environment(&mut transaction)
+        )?;
+        let id = heard!(
+            transaction,
+            "the start",
+            self.intern(&mut transaction, name)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await?;
         Ok(id)
     }
 
@@ -39,6 +41,7 @@ impl Postgres {
                 .fetch_one(&mut **transaction)
                 .await;
         let environment = sqlx::query(include_str!("queries/environment.sql"))
+            .bind(self.schema())
             .persistent(false)
             .fetch_one(&mut **transaction)
             .await

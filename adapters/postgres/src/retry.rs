@@ -7,7 +7,7 @@ use oneffect_core::{ConsumerId, DeadLetter, EventKey, StoreError};
 use crate::blame::misplaced;
 use crate::keys::{Keys, columns};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::heard;
 use crate::unit::PostgresUnit;
 
 /// Longer waits are as good as for ever, and would overflow the server's timestamps.
@@ -22,24 +22,22 @@ impl Postgres {
         wait: Duration,
     ) -> Result<u32, StoreError> {
         let (id, tenant) = columns(key);
-        let mut transaction = Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)?;
-        let attempts: i32 = sqlx::query_scalar(include_str!("queries/charge.sql"))
-            .bind(id)
-            .bind(tenant)
-            .bind(consumer.0)
-            .bind(storable(error))
-            .bind(wait.min(LONGEST_WAIT).as_secs_f64())
-            .persistent(self.named())
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
+        let mut transaction = self.begin_plain().await?;
+        let attempts: i32 = heard!(
+            transaction,
+            "an attempt",
+            sqlx::query_scalar(include_str!("queries/charge.sql"))
+                .bind(id)
+                .bind(tenant)
+                .bind(consumer.0)
+                .bind(storable(error))
+                .bind(wait.min(LONGEST_WAIT).as_secs_f64())
+                .persistent(self.named())
+                .fetch_one(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         // An answer that is lost here costs an attempt too many at worst.
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)?;
+        transaction.commit().await?;
         Ok(attempts.try_into().unwrap_or_default())
     }
 }

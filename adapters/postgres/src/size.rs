@@ -6,6 +6,7 @@ use crate::store::Postgres;
 
 /// What a page holds, its header aside.
 const PAGE: f64 = 8192.0 - 24.0;
+const PAGE_BYTES: usize = 8192 - 24;
 /// And of a B-tree's, its special space aside.
 const INDEX_PAGE: f64 = PAGE - 16.0;
 
@@ -84,20 +85,42 @@ fn with_reply(load: &InboxLoad) -> (usize, f64) {
         return (whole, 0.0);
     }
     let in_row = tuple(load, Some(TOAST_POINTER - 1));
-    let (pieces, rest) = (load.reply / TOAST_PIECE, load.reply % TOAST_PIECE);
-    let full = heap(aligned(TOAST_ROW + TOAST_PIECE, 8));
-    let last = if rest > 0 {
-        heap(aligned(TOAST_ROW + rest, 8))
-    } else {
-        0.0
-    };
     // An object id and a number.
     let entry = page_share(
         aligned(INDEX_HEADER + 8, 8) + ITEM_POINTER,
         INDEX_PAGE * FULL_IN_ORDER,
     );
-    let rows = pieces + usize::from(rest > 0);
-    (in_row, float(pieces) * full + last + float(rows) * entry)
+    let pieces = pieces(load.reply);
+    (
+        in_row,
+        pages_for(&pieces) * 8192.0 + float(pieces.len()) * entry,
+    )
+}
+
+/// What a reply is cut into: bytes of each piece's row, and what points to it.
+fn pieces(reply: usize) -> Vec<usize> {
+    let row = |bytes: usize| aligned(TOAST_ROW + bytes, 8) + ITEM_POINTER;
+    let mut pieces = vec![row(TOAST_PIECE); reply / TOAST_PIECE];
+    if !reply.is_multiple_of(TOAST_PIECE) {
+        pieces.push(row(reply % TOAST_PIECE));
+    }
+    pieces
+}
+
+/// Pages that such replies take each, on average. Pieces are put down one after the other, so what
+/// is left of a page is lost when the next one does not fit.
+fn pages_for(pieces: &[usize]) -> f64 {
+    const REPLIES: usize = 64;
+    let (mut pages, mut left) = (0, 0);
+    for _ in 0..REPLIES {
+        for piece in pieces {
+            if left < *piece {
+                (pages, left) = (pages + 1, PAGE_BYTES);
+            }
+            left -= piece;
+        }
+    }
+    float(pages) / float(REPLIES)
 }
 
 /// Bytes of the heap that a tuple takes: pages hold whole ones.

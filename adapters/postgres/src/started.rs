@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use crate::blame::misplaced;
 use crate::keys::{Keys, columns};
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 use crate::unit::PostgresUnit;
 
 impl Postgres {
@@ -18,20 +18,20 @@ impl Postgres {
         keys: &[EventKey],
     ) -> Result<Vec<bool>, StoreError> {
         let sorted = Keys::of(keys);
-        let mut transaction = self.begin_short().await?;
-        let rows = sqlx::query(include_str!("queries/note_started.sql"))
-            .bind(sorted.ids())
-            .bind(sorted.tenants())
-            .bind(consumer.0)
-            .bind(process.to_bytes())
-            .persistent(self.named())
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)?;
+        let mut transaction = self.begin_plain().await?;
+        let rows = heard!(
+            transaction,
+            "started events",
+            sqlx::query(include_str!("queries/note_started.sql"))
+                .bind(sorted.ids())
+                .bind(sorted.tenants())
+                .bind(consumer.0)
+                .bind(process.to_bytes())
+                .persistent(self.named())
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await?;
         let mut noted = vec![false; keys.len()];
         for row in rows {
             let column = |name| {
@@ -51,15 +51,18 @@ impl Postgres {
         key: &EventKey,
     ) -> Result<Option<Started>, StoreError> {
         let (id, tenant) = columns(key);
-        let mut transaction = self.begin_short().await?;
-        let row = sqlx::query(include_str!("queries/find_started.sql"))
-            .bind(id)
-            .bind(tenant)
-            .bind(consumer.0)
-            .persistent(self.named())
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
+        let mut transaction = self.begin_plain().await?;
+        let row = heard!(
+            transaction,
+            "a started event",
+            sqlx::query(include_str!("queries/find_started.sql"))
+                .bind(id)
+                .bind(tenant)
+                .bind(consumer.0)
+                .persistent(self.named())
+                .fetch_optional(&mut *transaction)
+        )
+        .map_err(misplaced)?;
         transaction.rollback().await;
         row.map(|row| started(&row).map_err(StoreError::rolled_back))
             .transpose()
@@ -72,22 +75,22 @@ impl Postgres {
         started: Started,
     ) -> Result<(), StoreError> {
         let (id, tenant) = columns(key);
-        let mut transaction = self.begin_short().await?;
-        sqlx::query(include_str!("queries/put_started.sql"))
-            .bind(id)
-            .bind(tenant)
-            .bind(consumer.0)
-            .bind(started.process.to_bytes())
-            .bind(started.alone)
-            .bind(i32::try_from(started.crashes).unwrap_or(i32::MAX))
-            .persistent(self.named())
-            .execute(&mut *transaction)
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
+        let mut transaction = self.begin_plain().await?;
+        heard!(
+            transaction,
+            "a started event",
+            sqlx::query(include_str!("queries/put_started.sql"))
+                .bind(id)
+                .bind(tenant)
+                .bind(consumer.0)
+                .bind(started.process.to_bytes())
+                .bind(started.alone)
+                .bind(i32::try_from(started.crashes).unwrap_or(i32::MAX))
+                .persistent(self.named())
+                .execute(&mut *transaction)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await
     }
 
     pub(crate) async fn delete_started(
@@ -96,20 +99,15 @@ impl Postgres {
         process: ProcessId,
         keys: &[EventKey],
     ) -> Result<(), StoreError> {
-        let mut transaction = self.begin_short().await?;
-        delete(&mut transaction, consumer, process, keys, self.named())
-            .await
-            .map_err(misplaced)?;
-        transaction
-            .commit()
-            .await
-            .map_err(StoreError::indeterminate)
-    }
-
-    async fn begin_short(&self) -> Result<Transaction, StoreError> {
-        Transaction::begin(self.pool(), &self.begin_plain())
-            .await
-            .map_err(StoreError::rolled_back)
+        let mut transaction = self.begin_plain().await?;
+        let named = self.named();
+        heard!(
+            transaction,
+            "ended events",
+            delete(&mut transaction, consumer, process, keys, named)
+        )
+        .map_err(misplaced)?;
+        transaction.commit().await
     }
 }
 

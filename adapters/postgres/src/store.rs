@@ -14,8 +14,10 @@ use oneffect_core::{
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 
-use crate::blame::{blame, is_outage};
+use crate::blame::{blame, is_outage, is_stale_plan};
 use crate::config::{PostgresConfig, Statements};
+use crate::connections::{Connections, NoConnection, diagnose, place};
+use crate::pooler::{PoolerReport, refuses_parameter};
 use crate::staged::{PostgresRow, StagedRow};
 use crate::transaction::Transaction;
 use crate::unit::PostgresUnit;
@@ -23,8 +25,10 @@ use crate::unit::PostgresUnit;
 /// A PostgreSQL database that holds the inbox beside the user's own tables. Clones share its pool.
 #[derive(Clone, Debug)]
 pub struct Postgres {
-    pool: PgPool,
+    connections: Arc<Connections>,
     config: Arc<PostgresConfig>,
+    /// How connections reach the server; known once a consumer has been opened.
+    pub(crate) pooling: Arc<OnceLock<PoolerReport>>,
     /// What `lock_timeout` is in this database without us; known once a consumer has been opened.
     pub(crate) lock_timeout: Arc<OnceLock<Arc<str>>>,
     tables: Arc<[TypeId]>,
@@ -58,24 +62,26 @@ impl Postgres {
         if options.get_application_name().is_none() {
             options = options.application_name("oneffect");
         }
-        if let Some(schema) = &config.schema {
+        // Where there may be a pooler, each transaction sets its own.
+        if let Some(schema) = &config.schema
+            && config.statements == Statements::Named
+        {
             options = options.options([("search_path", format!("{schema},public"))]);
         }
+        // sqlx would ask for 2, which means the same as the default since PostgreSQL 12, and which
+        // poolers refuse.
+        options = options.extra_float_digits(None);
         let pool = PgPoolOptions::new()
             .max_connections(config.max_connections)
             .acquire_timeout(config.acquire_timeout)
             // A unit that begins on a dead connection takes the next one: no need to ask before.
             .test_before_acquire(false)
-            .connect_with(options)
-            .await
-            .map_err(|error| {
-                if is_outage(&error) {
-                    StoreError::rolled_back(error)
-                } else {
-                    refused("the database refuses us", error)
-                }
-            })?;
-        Ok(Self::with_pool(pool, config))
+            .connect_with(options.clone())
+            .await;
+        match pool {
+            Ok(pool) => Ok(Self::with_pool(pool, config)),
+            Err(error) => Err(unconnected(error, &options, &config).await),
+        }
     }
 
     /// Shares a pool with the rest of a program, with the usual options for units of work.
@@ -96,8 +102,9 @@ impl Postgres {
 
     fn with_pool(pool: PgPool, config: PostgresConfig) -> Self {
         Self {
-            pool,
+            connections: Arc::new(Connections::new(pool, &config)),
             config: Arc::new(config),
+            pooling: Arc::default(),
             lock_timeout: Arc::default(),
             tables: Arc::new([]),
         }
@@ -119,7 +126,15 @@ impl Postgres {
 
     /// The pool, for reads of one's own. What is written through it is not part of any unit of work.
     pub fn pool(&self) -> &PgPool {
-        &self.pool
+        self.connections.pool()
+    }
+
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
+    pub(crate) fn config(&self) -> &PostgresConfig {
+        &self.config
     }
 
     pub(crate) fn schema(&self) -> Option<&str> {
@@ -130,13 +145,27 @@ impl Postgres {
         self.config.statements == Statements::Named
     }
 
-    /// What begins a transaction that is no unit of work. Such ones are short, and wait for nobody
-    /// who holds a key.
-    pub(crate) fn begin_plain(&self) -> String {
+    /// Begins a transaction that is no unit of work. Such ones are short, and wait for nobody who
+    /// holds a key.
+    pub(crate) async fn begin_plain(&self) -> Result<Transaction, StoreError> {
+        let wait = Duration::from_secs(10);
         let config = PostgresConfig::clone(&self.config);
-        config
+        let sql = config
             .isolation(crate::Isolation::ReadCommitted)
-            .begin(Duration::from_secs(10))
+            .begin(wait);
+        Transaction::begin(&self.connections, &sql, wait).await
+    }
+
+    /// A transaction that reads one state of the database, also of a standby, and dates as ISO has
+    /// them. Roll it back when done.
+    pub(crate) async fn begin_reading(&self) -> Result<Transaction, StoreError> {
+        let wait = Duration::from_secs(10);
+        let config = PostgresConfig::clone(&self.config);
+        let begin = config
+            .isolation(crate::Isolation::RepeatableRead)
+            .begin(wait);
+        let begin = format!("{begin}; SET TRANSACTION READ ONLY; SET LOCAL datestyle = 'ISO'");
+        Transaction::begin(&self.connections, &begin, wait).await
     }
 }
 
@@ -152,9 +181,7 @@ impl Store for Postgres {
 
     async fn begin(&self, begin: Begin) -> Result<PostgresUnit, StoreError> {
         let sql = self.config.begin(begin.claim_wait);
-        let transaction = Transaction::begin(&self.pool, &sql)
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let transaction = Transaction::begin(&self.connections, &sql, begin.claim_wait).await?;
         Ok(PostgresUnit {
             transaction,
             consumer: begin.consumer,
@@ -179,6 +206,10 @@ impl Store for Postgres {
     }
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
+        // Other connections may have prepared the same statement.
+        if error.downcast_ref().is_some_and(is_stale_plan) {
+            self.connections.renew();
+        }
         blame(error)
     }
 
@@ -235,11 +266,41 @@ impl Store for Postgres {
 
     /// A unit that had to wait for a connection would look like an outage.
     fn max_units(&self) -> Option<usize> {
-        usize::try_from(self.pool.options().get_max_connections()).ok()
+        usize::try_from(self.pool().options().get_max_connections()).ok()
     }
 }
 
-fn refused(message: &str, error: sqlx::Error) -> StoreError {
+/// What a person needs to know when there is no first connection.
+async fn unconnected(
+    error: sqlx::Error,
+    options: &PgConnectOptions,
+    config: &PostgresConfig,
+) -> StoreError {
+    let place = place(options);
+    if refuses_parameter(&error) {
+        return refused(
+            format!(
+                "what stands there refuses a parameter of the connection, as PgBouncer does ({place}): \
+                 set `PostgresConfig::statements` to `Statements::Unnamed`, which is right behind a \
+                 pooler, and take `options` out of the URL and PGOPTIONS out of the environment"
+            ),
+            error,
+        );
+    }
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        let waited = config.acquire_timeout;
+        return StoreError::rolled_back(diagnose(options, config.max_connections, waited).await);
+    }
+    if is_outage(&error) {
+        return StoreError::rolled_back(NoConnection::Unreachable {
+            place,
+            cause: error,
+        });
+    }
+    refused(format!("PostgreSQL refuses us ({place})"), error)
+}
+
+fn refused(message: impl Into<String>, error: sqlx::Error) -> StoreError {
     StoreError::Misconfigured {
         message: message.into(),
         cause: Some(error.into()),

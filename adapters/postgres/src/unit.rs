@@ -9,12 +9,12 @@ use oneffect_core::{
     Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, ProcessId, Reopen, Settled,
     StoreError, Unit, Verdict,
 };
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 
 use crate::blame::{code, is_outage};
 use crate::commit::commit;
 use crate::staged::PostgresRow;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 
 /// A transaction of a [`Postgres`](crate::Postgres) store.
 pub struct PostgresUnit {
@@ -49,10 +49,20 @@ impl PostgresUnit {
         error
     }
 
+    /// Whether a statement was prepared under a name where none may be: see
+    /// [`Statements::Unnamed`](crate::Statements::Unnamed). Ours are not, so it was a handler's.
+    fn kept_a_name(&self) -> bool {
+        !self.named && self.transaction.cached_statements_size() > 0
+    }
+
     /// Savepoints are set by name and not through sqlx, whose own, of handlers that nest
     /// transactions, come and go on top of them.
     async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
-        match sqlx::raw_sql(sql).execute(&mut *self.transaction).await {
+        match heard!(
+            self.transaction,
+            "a savepoint",
+            sqlx::raw_sql(sql).execute(&mut *self.transaction)
+        ) {
             Ok(_) => Ok(()),
             Err(error) => {
                 // No active transaction, no such savepoint: ours has been ended.
@@ -66,20 +76,25 @@ impl PostgresUnit {
     }
 }
 
+/// What this transaction has done to users' tables, undone parts included. Unprepared, since it runs
+/// in debug builds alone.
+const ROWS_WRITTEN: &str = "
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_xact_user_tables";
+
 #[async_trait]
 impl Unit for PostgresUnit {
     type Connection = PgConnection;
     type Row = PostgresRow;
 
     async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Verdict>, StoreError> {
-        self.claim_keys(claims).await
+        heard!(self.transaction, "the claim", self.claim_keys(claims))
     }
 
     fn connection(&mut self) -> &mut PgConnection {
         &mut self.transaction
     }
 
-    async fn write(&mut self, rows: Vec<PostgresRow>) -> Result<(), StoreError> {
+    async fn write(&mut self, rows: &[PostgresRow]) -> Result<(), StoreError> {
         self.write_staged(rows).await
     }
 
@@ -96,40 +111,79 @@ impl Unit for PostgresUnit {
         self.run("RELEASE SAVEPOINT oneffect_handler").await
     }
 
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        let count = sqlx::query_scalar(ROWS_WRITTEN).persistent(false);
+        let count: Result<i64, _> = count.fetch_one(&mut *self.transaction).await;
+        let count = count.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(u64::try_from(count).ok())
+    }
+
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
-        self.delete_claims(keys).await
+        heard!(
+            self.transaction,
+            "claims given back",
+            self.delete_claims(keys)
+        )
     }
 
     async fn record(&mut self, outcomes: &[(EventKey, Settled)]) -> Result<(), StoreError> {
-        self.record_outcomes(outcomes).await
+        heard!(self.transaction, "outcomes", self.record_outcomes(outcomes))
     }
 
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
-        self.insert_letters(letters).await
+        heard!(
+            self.transaction,
+            "dead letters",
+            self.insert_letters(letters)
+        )
     }
 
     async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
-        self.count_room(limit).await
+        heard!(
+            self.transaction,
+            "the room for dead letters",
+            self.count_room(limit)
+        )
     }
 
     async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
-        self.find_letter(source_key).await
+        heard!(
+            self.transaction,
+            "a look for a dead letter",
+            self.find_letter(source_key)
+        )
     }
 
     async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
-        self.take_due_letter(id).await
+        heard!(
+            self.transaction,
+            "a dead letter taken",
+            self.take_due_letter(id)
+        )
     }
 
     async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
-        self.delete_taken(id).await
+        heard!(
+            self.transaction,
+            "a dead letter deleted",
+            self.delete_taken(id)
+        )
     }
 
     async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
-        self.take_back(claim, what).await
+        heard!(
+            self.transaction,
+            "a dead letter reopened",
+            self.take_back(claim, what)
+        )
     }
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
-        self.delete_attempts(keys).await
+        heard!(
+            self.transaction,
+            "settled attempts",
+            self.delete_attempts(keys)
+        )
     }
 
     async fn forget_started(
@@ -137,14 +191,29 @@ impl Unit for PostgresUnit {
         process: ProcessId,
         keys: &[EventKey],
     ) -> Result<(), StoreError> {
-        self.delete_started(process, keys).await
+        heard!(
+            self.transaction,
+            "ended events",
+            self.delete_started(process, keys)
+        )
     }
 
     async fn commit(self) -> Result<(), StoreError> {
+        if self.kept_a_name() {
+            // Dropping the transaction rolls it back, and closes the connection.
+            return Err(StoreError::misconfigured(
+                "a handler's statement was kept by name on a connection, and behind a pooler another \
+                 client's could have run in its place, so the unit of work was rolled back: give each \
+                 sqlx query in handlers `.persistent(false)`",
+            ));
+        }
         commit(self.transaction, self.transaction_id.as_deref()).await
     }
 
-    async fn rollback(self) {
+    async fn rollback(mut self) {
+        if self.kept_a_name() {
+            self.transaction.condemn();
+        }
         self.transaction.rollback().await;
     }
 }

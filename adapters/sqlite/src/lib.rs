@@ -29,6 +29,8 @@ mod days;
 mod dead_letter;
 mod duplicate_ages;
 mod examine;
+mod inbox;
+mod inspect;
 mod keys;
 mod letters;
 mod migrate;
@@ -39,6 +41,7 @@ mod size;
 mod staged;
 mod started;
 mod store;
+mod times;
 mod transaction;
 mod unit;
 

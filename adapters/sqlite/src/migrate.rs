@@ -1,5 +1,8 @@
 //! The schema and its versions.
 
+mod script;
+mod status;
+
 use oneffect_core::StoreError;
 use sqlx::SqliteConnection;
 
@@ -40,6 +43,12 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
+const KEEP_COUNT: &str = "\
+CREATE TABLE IF NOT EXISTS oneffect_migration (
+    version    INTEGER PRIMARY KEY,
+    applied_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ'))
+) STRICT";
+
 impl Sqlite {
     /// Brings the schema to the version that this program works with. Does nothing where it has
     /// that version, and never runs by itself.
@@ -66,11 +75,7 @@ impl Sqlite {
     /// # Cancel safety
     /// Dropping the future rolls back.
     pub async fn migrate_to(&self, version: i32) -> Result<(), StoreError> {
-        if !(0..=SCHEMA_VERSION).contains(&version) {
-            return Err(StoreError::misconfigured(format!(
-                "this program knows the versions 0 to {SCHEMA_VERSION} of the schema, and not {version}"
-            )));
-        }
+        check_known(version)?;
         self.run(version, true).await
     }
 
@@ -91,39 +96,48 @@ impl Sqlite {
     }
 }
 
+fn check_known(version: i32) -> Result<(), StoreError> {
+    if (0..=SCHEMA_VERSION).contains(&version) {
+        return Ok(());
+    }
+    Err(StoreError::misconfigured(format!(
+        "this program knows the versions 0 to {SCHEMA_VERSION} of the schema, and not {version}"
+    )))
+}
+
 async fn apply(transaction: &mut Transaction, from: i32, to: i32) -> sqlx::Result<()> {
-    let up = MIGRATIONS.iter();
-    for migration in up.filter(|migration| (from + 1..=to).contains(&migration.version)) {
-        execute(transaction, migration.up).await?;
-        sqlx::query("INSERT INTO oneffect_migration (version) VALUES (?1)")
-            .bind(migration.version)
+    for statements in statements(from, to) {
+        // From our own files, and numbers.
+        let statements = sqlx::AssertSqlSafe(statements);
+        sqlx::raw_sql(statements)
             .execute(&mut **transaction)
             .await?;
-    }
-    let down = MIGRATIONS.iter().rev();
-    for migration in down.filter(|migration| (to + 1..=from).contains(&migration.version)) {
-        execute(transaction, migration.down).await?;
-        sqlx::query("DELETE FROM oneffect_migration WHERE version = ?1")
-            .bind(migration.version)
-            .execute(&mut **transaction)
-            .await?;
-    }
-    if to == 0 {
-        execute(transaction, "DROP TABLE oneffect_migration").await?;
     }
     Ok(())
 }
 
+/// What leads from one version to another, with what notes it.
+fn statements(from: i32, to: i32) -> Vec<String> {
+    let up = MIGRATIONS.iter();
+    let up = up.filter(|migration| (from + 1..=to).contains(&migration.version));
+    let up = up.map(|Migration { version, up, .. }| {
+        format!("{up}\nINSERT INTO oneffect_migration (version) VALUES ({version});\n")
+    });
+    let down = MIGRATIONS.iter().rev();
+    let down = down.filter(|migration| (to + 1..=from).contains(&migration.version));
+    let down = down.map(|Migration { version, down, .. }| {
+        format!("{down}\nDELETE FROM oneffect_migration WHERE version = {version};\n")
+    });
+    let mut statements: Vec<_> = up.chain(down).collect();
+    if to == 0 && from > 0 {
+        statements.push("DROP TABLE oneffect_migration;\n".to_owned());
+    }
+    statements
+}
+
 /// Finds out where the schema stands.
 async fn prepare(transaction: &mut Transaction) -> sqlx::Result<i32> {
-    execute(
-        transaction,
-        "CREATE TABLE IF NOT EXISTS oneffect_migration (
-             version    INTEGER PRIMARY KEY,
-             applied_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ'))
-         ) STRICT",
-    )
-    .await?;
+    execute(transaction, KEEP_COUNT).await?;
     current_version(transaction).await
 }
 

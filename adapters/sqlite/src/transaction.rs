@@ -12,6 +12,9 @@ use sqlx_core::transaction::TransactionManager;
 /// transaction, which is how the commit knows it again.
 const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT oneffect_unit";
 
+/// Beside a writer, and never one itself.
+const BEGIN_READING: &str = "BEGIN DEFERRED";
+
 /// An open transaction.
 ///
 /// It is not [`sqlx::Transaction`], which would put the connection back into the pool behind a
@@ -32,16 +35,27 @@ impl Transaction {
     /// # Cancel safety
     /// Dropping the future closes the connection.
     pub(crate) async fn begin(pool: &SqlitePool) -> Result<Self, sqlx::Error> {
+        Self::begin_as(pool, BEGIN).await
+    }
+
+    /// Begins as a reader, who sees one state of the database and is in nobody's way. Roll it back
+    /// when done.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub(crate) async fn begin_reading(pool: &SqlitePool) -> Result<Self, sqlx::Error> {
+        Self::begin_as(pool, BEGIN_READING).await
+    }
+
+    async fn begin_as(pool: &SqlitePool, sql: &'static str) -> Result<Self, sqlx::Error> {
         let mut transaction = Self {
             connection: pool.acquire().await?,
             ended: false,
             condemned: false,
         };
-        let begun = SqliteTransactionManager::begin(
-            &mut transaction.connection,
-            Some(BEGIN.into_sql_str()),
-        )
-        .await;
+        let begun =
+            SqliteTransactionManager::begin(&mut transaction.connection, Some(sql.into_sql_str()))
+                .await;
         match begun {
             Ok(()) => Ok(transaction),
             Err(error) => {

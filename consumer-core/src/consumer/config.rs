@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetterBounds;
 use crate::delivery::Delivery;
 use crate::event_key::EventKey;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
-use crate::identify::{IdFrom, TenantFrom, Unidentified};
+use crate::identify::{IdFrom, TenantFrom, TimeFrom, Unidentified, Untimed};
 use crate::lanes::Lanes;
+use crate::late_policy::LatePolicy;
 use crate::retry::RetrySchedule;
 use crate::window::ReplayHorizon;
 
@@ -23,6 +25,12 @@ pub struct ConsumerConfig {
     /// Whose event it is; part of the event key, so that one tenant's ids never collide with
     /// another's. Default: nobody's in particular, the empty tenant.
     pub tenant: TenantFrom,
+    /// Where the time stands that the producer repeats with every sending of an event; see
+    /// [`Consumer::producer_repeats_time`](crate::Consumer::producer_repeats_time). Default: there
+    /// is none, and only a time inside the id counts.
+    pub producer_repeats_time: Option<TimeFrom>,
+    /// What becomes of events whose day is forgotten. Default: they are set aside.
+    pub late: LatePolicy,
     /// What of an event's content is remembered with its key. Default: nothing.
     pub fingerprint: Fingerprint,
     /// How many bytes a handler's reply may have; what is larger is set aside, not stored. The
@@ -85,6 +93,8 @@ impl Default for ConsumerConfig {
         Self {
             event_id: IdFrom::default(),
             tenant: TenantFrom::default(),
+            producer_repeats_time: None,
+            late: LatePolicy::default(),
             fingerprint: Fingerprint::default(),
             reply_limit: 16 << 10,
             workers: 4,
@@ -122,9 +132,24 @@ impl ConsumerConfig {
         Ok(key)
     }
 
+    /// The day that an event is of, under which it is remembered.
+    pub(crate) fn day(&self, key: &EventKey, delivery: &Delivery) -> Result<Option<Day>, Untimed> {
+        match &self.producer_repeats_time {
+            None => Ok(key.id.day()),
+            Some(time) => time.find(delivery).map(Some),
+        }
+    }
+
+    pub(crate) fn days_from(&self) -> DaysFrom {
+        match self.producer_repeats_time {
+            None => DaysFrom::Id,
+            Some(_) => DaysFrom::Producer,
+        }
+    }
+
     /// How long an event can take from its first attempt until it is set aside, as long as nothing
     /// is away that is nobody's fault.
-    pub(crate) fn longest_failure(&self) -> Duration {
+    pub fn longest_failure(&self) -> Duration {
         let attempts = self.handler_timeout.saturating_mul(self.retry.max_attempts);
         attempts.saturating_add(self.retry.longest_total())
     }
@@ -137,6 +162,10 @@ impl ConsumerConfig {
         self.tenant
             .validate()
             .map_err(|reason| format!("tenant: {reason}"))?;
+        if let Some(time) = &self.producer_repeats_time {
+            let valid = time.validate();
+            valid.map_err(|reason| format!("producer_repeats_time: {reason}"))?;
+        }
         if self.event_id.brings_tenant() && !self.tenant.is_nobody() {
             return Err(
                 "tenant: a CloudEvent's tenant is its source, and a closure for the event id gives \

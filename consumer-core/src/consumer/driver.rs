@@ -27,12 +27,12 @@ use super::circuit::Circuit;
 use super::config::ConsumerConfig;
 use super::item::Item;
 use super::run_error::RunError;
-use super::unit::{Batch, End, Report, Workshop};
+use super::unit::{Batch, End, Report, Work, Workshop};
 use crate::batch_size::BatchSize;
 use crate::delivery::{AssignmentId, Delivery};
 use crate::event_key::EventKey;
 use crate::flow::{Change, Flow, Limit};
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
 use crate::lanes::{LaneId, LaneTable, Taken};
@@ -42,10 +42,10 @@ use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
 use crate::telemetry::{BATCH, CONSUMER, RECEIVE, SYSTEM, TARGET};
 
-pub(super) struct Driver<S, H> {
+pub(super) struct Driver<S, W> {
     name: Box<str>,
     source: Box<dyn Source>,
-    shop: Arc<Workshop<S, H>>,
+    shop: Arc<Workshop<S, W>>,
     config: ConsumerConfig,
     stats: StatsHandle,
     health: HealthHandle,
@@ -68,6 +68,8 @@ pub(super) struct Driver<S, H> {
     redriving: Redriving,
     /// Lanes whose next event would have to be set aside, which there is no room for.
     without_room: BTreeSet<LaneId>,
+    /// Maintenance; it ends with the driver, if not before.
+    beat: JoinSet<()>,
     stop: Option<Stop>,
     fatal: Option<RunError>,
     /// It has nothing to say any more, and may answer at once, again and again.
@@ -80,11 +82,11 @@ struct Held {
     cancelled: CancellationToken,
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     pub(super) fn new(
         name: &str,
         source: Box<dyn Source>,
-        shop: Workshop<S, H>,
+        shop: Workshop<S, W>,
         config: ConsumerConfig,
         stats: StatsHandle,
         health: HealthHandle,
@@ -112,6 +114,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             running: HashMap::new(),
             redriving: Redriving::new(),
             without_room: BTreeSet::new(),
+            beat: JoinSet::new(),
             stop: None,
             fatal: None,
             source_failed: false,
@@ -125,6 +128,8 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     ) -> Result<Stats, RunError> {
         let mut shutdown = pin!(shutdown);
         info!(target: TARGET, consumer = %self.name, source = self.source.system(), "consumer started");
+        let beat = self.shop.beat(&self.name, self.stats.clone());
+        self.beat.spawn(beat.run(self.rng.next_u64()));
         while !self.has_stopped() {
             self.redrive_next();
             self.form_batches();
@@ -204,6 +209,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         });
         let mut dropped = 0;
         let mut released = Vec::new();
+        let mut admitted = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             let assignment = delivery.assignment;
             if self.stop.is_some() {
@@ -223,6 +229,13 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             let cancelled = held.cancelled.clone();
             let item = Arc::new(Item::new(&self.config, delivery, cancelled));
             self.flow.add(assignment, item.bytes);
+            admitted.push(item);
+        }
+        let sent = admitted
+            .iter()
+            .map(|item| (item.assignment(), item.sent_on()));
+        self.shop.guard.received(sent);
+        for item in admitted {
             self.enqueue(item);
         }
         let (_, bytes) = self.flow.total();
@@ -317,7 +330,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             .chain(revocations)
             .chain(stop)
             .chain(self.circuit.next_tick())
-            .chain(self.redriving.next_look())
+            .chain(self.next_look())
             .min()
     }
 
@@ -364,6 +377,14 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             Some(End::Fatal(store_error)) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
                 self.fail(RunError::Store(store_error));
+                self.put_back(&taken, None);
+            }
+            Some(End::Lagging(lag)) => {
+                if self.fatal.is_none() {
+                    error!(target: TARGET, consumer = %self.name, %lag, "the backlog is older than the inbox remembers; the consumer stops before it is set aside");
+                    self.health.raise(Cause::LagGuard, lag.to_string());
+                }
+                self.fail(RunError::Lagging(lag.to_string()));
                 self.put_back(&taken, None);
             }
             None => self.put_back(&taken, None),

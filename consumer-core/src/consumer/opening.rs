@@ -20,12 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) async fn open<S: Store>(
     store: &S,
     name: &str,
+    days: DaysFrom,
     health: &HealthHandle,
 ) -> Result<ConsumerId, StoreError> {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(50);
     loop {
-        let error = match store.open(name, DaysFrom::Id).await {
+        let error = match store.open(name, days).await {
             Ok(consumer) => {
                 health.clear(Cause::StoreAway);
                 return Ok(consumer);

@@ -22,6 +22,21 @@ pub enum RunError {
     /// The store could not start, or must not go on.
     #[error("the store cannot be used")]
     Store(#[source] StoreError),
+    /// The consumer lags behind its source by more than the inbox remembers. What it receives is too
+    /// late to tell whether it took effect before, and setting all of it aside would be wrong: it is
+    /// a backlog, most likely never handled.
+    ///
+    /// It ends, and does not just pause, since no waiting mends it: the lag only grows, a person has
+    /// to choose, and the choice is a setting, which takes a start. A consumer that stands still and
+    /// looks alive is what goes unnoticed until the next retention has passed. In a group the others
+    /// follow, as the partition comes to them; they lose no event by it.
+    #[error(
+        "the backlog is older than the inbox remembers, and nothing of it was set aside: {0}; to \
+         handle it as events that never took effect, start with \
+         `late(LatePolicy::ProcessAsNewUntil(..))`; to leave it out, move the group's offsets, or \
+         purge the queue; `oneffect doctor` says how long the window has to be from now on"
+    )]
+    Lagging(String),
     /// Duplicates may come after their events are forgotten, and take effect again.
     #[error(
         "duplicates may come after their events are forgotten, and would take effect again:\n{0}\n\
@@ -47,6 +62,7 @@ impl RunError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_)
+            | Self::Lagging(_)
             | Self::ShortWindow(_)
             | Self::Source(SourceError::Misconfigured { .. })
             | Self::Store(StoreError::Misconfigured { .. } | StoreError::HandlerEndedTransaction) => {

@@ -6,6 +6,9 @@ mod handle;
 mod progress;
 mod redrive;
 mod run;
+mod untimely;
+mod whole;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,33 +21,48 @@ use tracing::{debug, warn};
 use self::guard::Guard;
 pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
+use self::work::Plan;
+pub(super) use self::work::{Each, Whole, Work};
+use super::beat::{Beat, Pulse};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
+use super::lag_guard::{Lag, LagGuard};
 use super::opening::blame;
 use crate::caution::Caution;
 use crate::crash_guard::ProcessId;
 use crate::dead_letter::DeadLetterKind;
 use crate::event_key::EventKey;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
+use crate::late_policy::LatePolicy;
 use crate::pace::Pace;
-use crate::retry::RetrySchedule;
+use crate::retry::{LONGEST_WAIT, RetrySchedule};
+use crate::stats::StatsHandle;
 use crate::store::{Begin, Blame, ConsumerId, Store, StoreError};
 use crate::telemetry::TARGET;
 
 /// Everything that all units of a consumer share.
 #[derive(Debug)]
-pub(super) struct Workshop<S, H> {
+pub(super) struct Workshop<S, W> {
     consumer: ConsumerId,
     store: S,
-    handler: H,
+    work: W,
     retry: RetrySchedule,
     handler_timeout: Duration,
     reply_limit: usize,
-    guard: Option<Guard>,
+    crash_guard: Option<Guard>,
+    /// How long an event of now may run again by our own retries.
+    horizon: Duration,
+    late: LatePolicy,
     caution: Caution,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) guard: LagGuard,
     pace: Pace,
     config: ConsumerConfig,
 }
+
+/// How often a batch is run at once, with more savepoints or without events that have failed, before
+/// it comes back in halves.
+const MOST_RUNS: usize = 8;
 
 /// What one unit is to do.
 #[derive(Debug)]
@@ -95,6 +113,8 @@ pub(super) enum End {
     Suspects(Vec<usize>),
     /// The consumer must not go on.
     Fatal(StoreError),
+    /// Nor here: it lags too far behind.
+    Lagging(Lag),
 }
 
 /// Why a whole batch runs again, which says how.
@@ -119,22 +139,40 @@ pub(super) enum Again {
     TimedOut(usize),
 }
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
-    pub(super) fn new(consumer: ConsumerId, store: S, handler: H, config: &ConsumerConfig) -> Self {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
+    pub(super) fn new(consumer: ConsumerId, store: S, work: W, config: &ConsumerConfig) -> Self {
         Self {
             consumer,
             store,
-            handler,
+            work,
             retry: config.retry,
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
-            guard: config.crash_guard.map(|limit| Guard {
+            crash_guard: config.crash_guard.map(|limit| Guard {
                 process: ProcessId::new(),
                 limit,
             }),
+            horizon: config.longest_failure().min(LONGEST_WAIT),
+            late: config.late,
             caution: Caution::default(),
+            pulse: Arc::default(),
+            guard: LagGuard::default(),
             pace: Pace::new(),
             config: config.clone(),
+        }
+    }
+
+    /// What is done beside the units of work.
+    pub(super) fn beat(&self, name: &str, stats: StatsHandle) -> Beat<S> {
+        let (store, pulse) = (self.store.clone(), Arc::clone(&self.pulse));
+        Beat::new(name, store, self.consumer, pulse, stats)
+    }
+
+    /// Hands in what was counted since the last beat, if that works in time.
+    pub(super) async fn flush(&self, deadline: Duration) {
+        let flush = self.pulse.flush(&self.store, self.consumer);
+        if let Ok(Err(store_error)) = tokio::time::timeout(deadline, flush).await {
+            debug!(target: TARGET, cause = %error_chain(&store_error), "the ages of the last duplicates are not noted");
         }
     }
 
@@ -158,7 +196,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             handled: false,
             committed: false,
         };
-        report.end = match self.guard {
+        report.end = match self.crash_guard {
             Some(guard) => self.run_guarded(guard, &batch, &mut report).await,
             None => self.run_until_it_ends(&batch, &mut report).await,
         };
@@ -175,10 +213,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         } else {
             Savepoints::None
         };
-        let mut result = self.run_once(batch, savepoints, report).await;
-        if let Err(Trouble::MustUndo) = result {
+        let mut plan = Plan::first(savepoints);
+        let mut result = self.run_once(batch, &mut plan, report).await;
+        for _ in 0..MOST_RUNS {
+            match &mut result {
+                Err(Trouble::MustUndo) => {}
+                Err(Trouble::Unwritten(error)) if self.blame(error) == Blame::Event => {}
+                Err(Trouble::Without(events)) => {
+                    plan.without.extend(events.drain(..));
+                    result = self.run_once(batch, &mut plan, report).await;
+                    continue;
+                }
+                _ => break,
+            }
+            // The second run undoes with savepoints, and never asks for this again.
             report.second_run = true;
-            result = self.run_once(batch, Savepoints::Around, report).await;
+            plan.savepoints = Savepoints::Around;
+            result = self.run_once(batch, &mut plan, report).await;
         }
         let trouble = match result {
             Ok(fates) => return End::Fates(fates),
@@ -187,7 +238,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         match trouble {
             Trouble::Failed { prior, error } => self.charge(batch, prior, &error, report).await,
             Trouble::TimedOut { at, .. } if batch.items.len() > 1 => {
-                End::Again(Again::TimedOut(at))
+                End::Again(at.map_or(Again::Unexplained, Again::TimedOut))
             }
             Trouble::TimedOut { prior, .. } => {
                 let error = self.too_long();
@@ -196,8 +247,10 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Trouble::Store { error, prior } => {
                 self.after_store_error(batch, error, prior, report).await
             }
-            // The second run undoes with savepoints and never asks for a third.
-            Trouble::MustUndo => End::Again(Again::Unexplained),
+            Trouble::Lagging(lag) => End::Lagging(lag),
+            Trouble::Unwritten(error) => self.after_store_error(batch, error, 0, report).await,
+            // Too many fail for runs of the whole batch.
+            Trouble::MustUndo | Trouble::Without(_) => End::Again(Again::Unexplained),
         }
     }
 
@@ -266,6 +319,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         } else {
             self.pace.worth_waiting()
         };
+        begin.late = self.late.at(self.pulse.now());
         begin
     }
 

@@ -1,6 +1,5 @@
 //! A store in memory, with the transactions and the waiting of a real one.
 
-mod clock;
 mod connection;
 mod database;
 mod days;
@@ -23,8 +22,8 @@ pub use connection::{MemoryConnection, MemoryRow};
 pub use error::MemoryError;
 pub use unit::MemoryUnit;
 
-use self::clock::Clock;
 use self::database::{Database, KnownConsumer, State};
+use crate::clock::Clock;
 use crate::crash_guard::{ProcessId, Started};
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;

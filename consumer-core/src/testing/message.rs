@@ -1,5 +1,7 @@
 //! What a producer sends to a double, or to a broker under the contract suite.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 
 use crate::delivery::Headers;
@@ -19,6 +21,9 @@ pub struct Message {
     pub payload: Option<Bytes>,
     /// Headers or attributes.
     pub headers: Headers,
+    /// What the double says of when it was published; it knows no better. A broker under the
+    /// contract suite has a clock of its own.
+    pub published_at: Option<SystemTime>,
     /// The message group. FIFO queues only, where a message without one is in the empty group.
     pub group: Bytes,
     /// Handed on with the delivery. This double drops no repeats by it. Queues only.
@@ -50,6 +55,13 @@ impl Message {
     #[must_use]
     pub fn null_header(mut self, name: impl Into<Box<str>>) -> Self {
         self.headers.push(name, None);
+        self
+    }
+
+    /// Sets when it was published.
+    #[must_use]
+    pub fn published_at(mut self, time: SystemTime) -> Self {
+        self.published_at = Some(time);
         self
     }
 

@@ -140,7 +140,9 @@ async fn at_the_bound_a_queue_keeps_its_message() {
         let (queue, store) = (MemoryQueue::standard("q"), MemoryStore::new());
         queue.send(unreadable(1));
         queue.send(unreadable(2));
+        // Units that run at once do not see each other's letters.
         let consumer = Consumer::new("test", queue.source(), store.clone(), Scripted::default())
+            .workers(1)
             .dead_letters(DeadLetterBounds::default().letters(1));
         let health = consumer.health();
         let consumer = start(consumer);

@@ -7,10 +7,12 @@
     reason = "in a test a panic is the report, and fields are named as on the wire"
 )]
 
+mod batches;
 mod bench;
 mod chaos;
 mod circuit;
 mod crash_guard;
+mod days;
 mod dead_letters;
 mod failures;
 mod fingerprints;
@@ -22,6 +24,7 @@ mod queues;
 mod rebalance;
 mod redrive;
 mod replies;
+mod staging;
 mod stopping;
 mod tempest;
 mod tenants;

@@ -541,7 +541,10 @@ async fn a_rejected_event_that_was_set_aside_is_redriven_until_it_is_not_rejecte
             MemoryStore::new(),
             Scripted::default(),
         );
-        log.produce(0, event("a", &["reject", "reject_late", "go"]));
+        log.produce(
+            0,
+            event("a", &["reject", "reject_late", "reject_late", "go"]),
+        );
         let running = start(consumer(&log, &store, &handler).set_aside_rejected());
         until_drained(&log, 1).await;
         running.stop().await.unwrap();

@@ -1,15 +1,12 @@
 //! Commits that are not what they seem.
 
 use oneffect_core::testing::store_contract::Fixture;
-use oneffect_core::{AssignmentId, Position};
-use oneffect_core::{
-    Blame, DaysFrom, DeadLetter, DeadLetterKind, Delivery, Store, StoreError, Unit,
-};
+use oneffect_core::{Blame, DaysFrom, Store, StoreError, Unit};
 use oneffect_postgres::PostgresConfig;
 use sqlx::{Connection, PgConnection};
 
 use super::proxy::{Cut, Proxy};
-use super::{DUPLICATE, blame, fresh, fresh_verdict, holder, look};
+use super::{DUPLICATE, blame, fresh, fresh_verdict, holder, letter, look};
 use crate::store_contract::postgres::OnPostgres;
 
 /// Field case 103, both ways: only claiming again tells.
@@ -155,13 +152,7 @@ async fn a_unit_without_claims_is_verified_too() {
     let fixture = fresh!();
     let store = &fixture.store;
     let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
-    let position = Position::Queue {
-        queue: "q".into(),
-        message_id: "m".into(),
-    };
-    let delivery = Delivery::new(position, AssignmentId(1), 0, None);
-    let letter = DeadLetter::new(&delivery, None, DeadLetterKind::Poison, 0, "no id");
-    let letters = std::slice::from_ref(&letter);
+    let letters = &[letter()];
 
     let mut unit = super::begin(store, consumer).await;
     unit.set_aside(letters).await.unwrap();

@@ -168,13 +168,7 @@ async fn a_unit_that_ended_well_leaves_its_connection_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_reached_is_an_outage() {
-    let config = PostgresConfig::default().acquire_timeout(Duration::from_millis(200));
-    let error = Postgres::connect_with("postgres://nobody@127.0.0.1:1/x", config)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, StoreError::RolledBack(_)), "{error:?}");
-
+async fn a_pool_that_is_used_up_is_an_outage_and_says_so() {
     let fixture = fresh!(
         PostgresConfig::default()
             .max_connections(1)
@@ -187,5 +181,49 @@ async fn a_database_that_cannot_be_reached_is_an_outage() {
         blame(&fixture.store, &error),
         Some(Blame::Outage),
         "{error:?}"
+    );
+    assert!(format!("{error:?}").contains("in use"), "{error:?}");
+}
+
+/// What is wrong, and where, without the password.
+#[tokio::test]
+async fn a_database_that_cannot_be_reached_is_an_outage_that_says_where_and_why() {
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mute = mute.local_addr().unwrap().port();
+    for (host, port, why) in [
+        ("127.0.0.1", 1, "refused"),
+        ("no-such-host.invalid", 5432, "lookup"),
+        ("127.0.0.1", mute, "does not answer"),
+    ] {
+        let config = PostgresConfig::default().acquire_timeout(Duration::from_millis(200));
+        let url = format!("postgres://app:secret@{host}:{port}/ledger");
+        let error = Postgres::connect_with(&url, config).await.unwrap_err();
+        assert!(matches!(error, StoreError::RolledBack(_)), "{error:?}");
+        let text = format!("{error:?}");
+        for part in [host, &port.to_string(), "ledger", "app", why] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
+
+/// A person must see to it, and is told where.
+#[tokio::test]
+async fn a_server_that_refuses_us_says_where() {
+    let Some(url) = crate::support::service("DATABASE_URL") else {
+        return;
+    };
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let error = Postgres::connect(&format!("{server}/no_such_database"))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::Misconfigured { .. }),
+        "{error:?}"
+    );
+    let text = format!("{error:?}");
+    assert!(
+        text.contains("refuses us") && text.contains("no_such_database"),
+        "{text}"
     );
 }

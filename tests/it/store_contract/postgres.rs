@@ -21,11 +21,7 @@ pub(crate) struct OnPostgres {
 
 impl OnPostgres {
     pub(crate) async fn fresh_with(config: PostgresConfig) -> Option<Self> {
-        let this = Self::unmigrated(config).await?;
-        this.store.migrate().await.unwrap();
-        let effect = "CREATE TABLE effect (seq bigserial, effect bytea NOT NULL)";
-        sqlx::raw_sql(effect).execute(&this.pool).await.unwrap();
-        Some(this)
+        Some(Self::unmigrated(config).await?.migrated().await)
     }
 
     pub(crate) async fn unmigrated(config: PostgresConfig) -> Option<Self> {
@@ -44,6 +40,13 @@ impl OnPostgres {
             store,
             pool,
         })
+    }
+
+    pub(crate) async fn migrated(self) -> Self {
+        self.store.migrate().await.unwrap();
+        let effect = "CREATE TABLE effect (seq bigserial, effect bytea NOT NULL)";
+        sqlx::raw_sql(effect).execute(&self.pool).await.unwrap();
+        self
     }
 
     /// Another store on the same schema, as another process would have it.

@@ -140,7 +140,7 @@ async fn probes_come_one_at_a_time_with_full_jitter_and_a_bound() {
     // Full jitter: the waits lie all over the range.
     for tenth in 0..10 {
         let bucket = LONGEST_WAIT * tenth / 10..LONGEST_WAIT * (tenth + 1) / 10;
-        let share = late.iter().filter(|wait| bucket.contains(wait)).count();
+        let share = late.iter().filter(|wait| bucket.contains(*wait)).count();
         assert!((50..150).contains(&share), "{tenth}: {share}");
     }
 }

@@ -10,14 +10,13 @@ use super::Driver;
 use crate::batch_size::BatchSize;
 use crate::consumer::circuit::{Change, Evidence};
 use crate::consumer::item::{Fate, Item};
-use crate::consumer::unit::{Again, End, Report};
-use crate::handler::Handler;
+use crate::consumer::unit::{Again, End, Report, Work};
 use crate::health::Cause;
 use crate::lanes::Taken;
 use crate::store::Store;
 use crate::telemetry::TARGET;
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Lets the next probe begin once its time has come; and closes a circuit behind which nothing is
     /// left to be tried.
     pub(super) fn tick_circuit(&mut self, now: Instant) {
@@ -96,6 +95,8 @@ fn evidence<'e>(report: Option<&Report>, taken: &'e Taken<Arc<Item>>) -> Evidenc
         }
         Some(End::Again(Again::Outage | Again::Elsewhere)) => Evidence::Outage,
         Some(End::Again(Again::Excused(_))) | None => first,
-        Some(End::Again(_) | End::Suspects(_) | End::Fatal(_)) => Evidence::Nothing,
+        Some(End::Again(_) | End::Suspects(_) | End::Fatal(_) | End::Lagging(_)) => {
+            Evidence::Nothing
+        }
     }
 }

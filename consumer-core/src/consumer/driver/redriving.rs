@@ -11,9 +11,9 @@ use tracing::{debug, error};
 
 use super::Driver;
 use crate::consumer::run_error::RunError;
-use crate::consumer::unit::Redriven;
+use crate::consumer::unit::{Redriven, Work};
 use crate::delivery::Position;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::lanes::{Company, LaneId, LaneKey};
 use crate::letters::{LetterId, RequestedRedrive};
 use crate::store::{Store, StoreError};
@@ -90,11 +90,6 @@ impl Redriving {
         self.errands.join_next().await
     }
 
-    /// When the store is to be asked again.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        (self.errands.is_empty() && self.queue.is_empty()).then_some(self.look_at)
-    }
-
     /// Begins nothing more. What runs is told, and may finish.
     pub(super) fn stop(&mut self) {
         self.queue.clear();
@@ -127,12 +122,10 @@ impl Redriving {
     }
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Redrives the next letter whose time has come, or looks for some.
     pub(super) fn redrive_next(&mut self) {
-        let idle = self.redriving.is_idle() && self.stop.is_none();
-        // While nothing succeeds a redrive would not either.
-        if !idle || self.circuit.is_open() || self.quarantine.is_some() {
+        if !self.may_redrive() {
             return;
         }
         if self.redriving.queue.is_empty() {
@@ -168,6 +161,18 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         if self.redriving.queue.is_empty() && self.redriving.runs.is_none() {
             self.redriving.end_page();
         }
+    }
+
+    /// While nothing succeeds a redrive would not either.
+    fn may_redrive(&self) -> bool {
+        let idle = self.redriving.is_idle() && self.stop.is_none();
+        idle && !self.circuit.is_open() && self.quarantine.is_none()
+    }
+
+    /// When the store is to be asked again.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let is_next = self.may_redrive() && self.redriving.queue.is_empty();
+        is_next.then_some(self.redriving.look_at)
     }
 
     fn look_for_letters(&mut self) {

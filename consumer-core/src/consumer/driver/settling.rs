@@ -9,8 +9,7 @@ use tracing::{debug_span, error, info};
 
 use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
-use crate::consumer::unit::Again;
-use crate::handler::Handler;
+use crate::consumer::unit::{Again, Work};
 use crate::health::Cause;
 use crate::lanes::{Company, LaneId, LaneKey, Taken};
 use crate::retry::Pause;
@@ -28,7 +27,10 @@ pub(super) enum LetGo {
     Drop,
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+/// How long a late event waits before it is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// A unit has committed: settles what it settled, and sends the rest on.
     pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
         let system = self.source.system();
@@ -57,6 +59,10 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
                     let until = Instant::now() + Pause::NoRoom.wait(1, &mut self.rng);
                     self.finish(lane, settled, Company::Same, Some(until));
                 }
+                Some(Fate::Unsure) => {
+                    // In this process, whatever the source would have: it must be counted once.
+                    self.finish(lane, settled, Company::Same, Some(later(LOOK_AGAIN)));
+                }
                 Some(Fate::Held { wait }) => self.go_on(lane, settled, Company::Same, Some(*wait)),
                 Some(Fate::Failed { wait }) => {
                     self.go_on(lane, settled, Company::Alone(0), Some(*wait));
@@ -71,6 +77,9 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             stats.rejected += tally.rejected;
             stats.dead_lettered += tally.dead_lettered;
             stats.mismatches += tally.mismatches;
+            stats.too_late += tally.too_late;
+            stats.future += tally.future;
+            stats.oldest_duplicate = stats.oldest_duplicate.max(tally.oldest_duplicate);
             stats.late += tally.late;
             stats.in_flight -= tally.settled();
         });
@@ -86,9 +95,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         tally: &mut Stats,
     ) {
         let (followers, heir) = match item.followed_by() {
-            Some(key) => self
-                .keys
-                .settle(key, |other| other.fingerprint == item.fingerprint),
+            Some(key) => self.keys.settle(key, |other| other.shares(item, fate)),
             None => (Vec::new(), None),
         };
         if let Some(heir) = heir {
@@ -96,25 +103,37 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         }
         self.replay(item, fate, &followers);
         let followed = followers.len() as u64;
+        // What follows an event in this process was sent again before that was settled.
+        let (mut duplicates, mut age) = (followed, Duration::ZERO);
         match fate {
             Fate::Applied { .. } => tally.applied += 1,
             Fate::Rejected { .. } => tally.rejected += 1,
             Fate::DeadLettered => tally.dead_lettered += 1,
-            Fate::Duplicate(_)
-            | Fate::Failed { .. }
+            Fate::Duplicate { age: known_for, .. } => {
+                duplicates += 1;
+                age = *known_for;
+            }
+            Fate::Failed { .. }
             | Fate::NoRoom
             | Fate::Held { .. }
-            | Fate::NotBegun => {
-                tally.duplicates += 1;
+            | Fate::NotBegun
+            | Fate::Unsure => {
+                duplicates += 1;
             }
-            // What follows it has its content, and is as little a repeat of what was settled.
-            Fate::Mismatched => {
-                tally.dead_lettered += 1 + followed;
-                tally.mismatches += 1 + followed;
-            }
+            Fate::Mismatched => tally.mismatches += 1 + followed,
+            Fate::TooLate => tally.too_late += 1 + followed,
+            Fate::Future => tally.future += 1 + followed,
+            Fate::Untimed => {}
         }
-        if *fate != Fate::Mismatched {
-            tally.duplicates += followed;
+        if fate.leaves_no_trace() {
+            // What follows it is like it, and as little a repeat of what was settled.
+            tally.dead_lettered += 1 + followed;
+            duplicates = 0;
+        }
+        if duplicates > 0 {
+            tally.duplicates += duplicates;
+            tally.oldest_duplicate = tally.oldest_duplicate.max(age);
+            self.shop.pulse.duplicates(age, duplicates);
         }
         for item in followers.iter().chain([item]) {
             self.flow.remove(item.assignment(), item.bytes);
@@ -133,7 +152,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
     /// Tells the handler of duplicates, before they are acknowledged: a crash in between tells it
     /// again, and forgets nobody.
     fn replay(&self, item: &Item, fate: &Fate, followers: &[Arc<Item>]) {
-        if let Fate::Duplicate(settled) = fate {
+        if let Fate::Duplicate { settled, .. } = fate {
             self.shop.replay(item, settled);
         }
         if followers.is_empty() {

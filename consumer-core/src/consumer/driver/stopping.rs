@@ -10,8 +10,9 @@ use tracing::{error, info, warn};
 
 use super::settling::LetGo;
 use super::{Driver, RunError, later};
+use crate::consumer::unit::Work;
 use crate::delivery::AssignmentId;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::health::Cause;
 use crate::source::Revocation;
 use crate::stats::Stats;
@@ -33,7 +34,7 @@ pub(super) struct Stop {
     aborted: usize,
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Drops what has not begun, and waits for what runs.
     pub(super) fn revoked(&mut self, revocation: Revocation) {
         for &id in &revocation.assignments {
@@ -73,6 +74,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             for id in &ending.assignments {
                 self.assignments.remove(id);
                 self.flow.ended(*id);
+                self.shop.guard.ended(*id);
             }
             if running {
                 // A stop begins nothing more, so nothing could take its place.
@@ -108,6 +110,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         info!(target: TARGET, consumer = %self.name, running = self.units.len(), "stopping");
         self.health.raise(Cause::Stopping, "");
         self.source.stop_receiving();
+        self.beat.abort_all();
         self.stop = Some(Stop {
             deadline: later(self.config.drain),
             aborted: 0,
@@ -170,6 +173,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
             stats,
             fatal,
             name,
+            shop,
             ..
         } = self;
         let (deadline, aborted) =
@@ -177,7 +181,7 @@ impl<S: Store, H: Handler<S>> Driver<S, H> {
         let left = deadline
             .saturating_duration_since(Instant::now())
             .max(CLOSE_GRACE);
-        let closed = source.close(left).await;
+        let (closed, ()) = tokio::join!(source.close(left), shop.flush(left));
         let stats = stats.snapshot();
         info!(target: TARGET, consumer = %name, ?stats, "consumer stopped");
         if let Some(run_error) = fatal {

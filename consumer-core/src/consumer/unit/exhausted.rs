@@ -3,17 +3,17 @@
 use tracing::warn;
 
 use super::progress::log_dead_letter;
-use super::run::{FewerVerdicts, untimely};
+use super::run::FewerVerdicts;
+use super::work::Work;
 use super::{Again, Batch, End, Workshop};
-use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::event_key::EventKey;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::store::{Settled, Store, StoreError, Unit, Verdict};
 use crate::telemetry::TARGET;
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// Sets the event aside in a unit of its own. If that fails, the event stays unsettled and
     /// comes back here.
     pub(super) async fn set_aside_alone(
@@ -51,34 +51,37 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         error: &str,
     ) -> Result<Fate, StoreError> {
         let mut unit = self.store.begin(self.begin(batch)).await?;
-        let claim = Claim::new(key.clone()).with_fingerprint(item.fingerprint);
-        let verdict = unit.claim(std::slice::from_ref(&claim)).await?.pop();
+        let claim = item.claim();
+        let verdict = unit.claim(claim.as_slice()).await?.pop();
+        let letter = || {
+            DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error)
+                .with_fingerprint(item.fingerprint)
+        };
         let (letter, fate) = match verdict {
             Some(Verdict::Fresh(_)) => {
-                let letter =
-                    DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error)
-                        .with_fingerprint(item.fingerprint);
-                unit.record(&[(claim.key.clone(), Settled::Dead)]).await?;
-                unit.forget_attempts(std::slice::from_ref(&claim.key))
-                    .await?;
-                (letter, Fate::DeadLettered)
+                unit.record(&[(key.clone(), Settled::Dead)]).await?;
+                unit.forget_attempts(std::slice::from_ref(key)).await?;
+                (letter(), Fate::DeadLettered)
+            }
+            // Its day was forgotten while it failed. It had not been settled until then, and was
+            // tried as often as it may.
+            Some(Verdict::TooLate { .. } | Verdict::Future { .. }) => {
+                unit.forget_attempts(std::slice::from_ref(key)).await?;
+                (letter(), Fate::DeadLettered)
             }
             // Another process has settled the key meanwhile.
-            Some(Verdict::Duplicate { settled, .. }) => {
+            Some(Verdict::Duplicate { settled, age }) => {
                 unit.rollback().await;
-                return Ok(Fate::Duplicate(settled));
+                return Ok(Fate::Duplicate { settled, age });
             }
             Some(Verdict::Mismatch {
                 ours,
                 theirs,
                 settled,
             }) => {
-                let letter =
-                    DeadLetter::mismatch(&item.delivery, claim.key, ours, theirs, &settled);
+                let key = key.clone();
+                let letter = DeadLetter::mismatch(&item.delivery, key, ours, theirs, &settled);
                 (letter, Fate::Mismatched)
-            }
-            Some(verdict @ (Verdict::TooLate { .. } | Verdict::Future { .. })) => {
-                (untimely(item, key, &verdict), Fate::DeadLettered)
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts)),
         };

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use tracing::{debug, warn};
 
 use super::run::FewerVerdicts;
+use super::work::Work;
 use super::{Again, Batch, End, Report, Workshop};
 use crate::consumer::item::{Fate, Item};
 use crate::crash_guard::{ProcessId, Started};
 use crate::dead_letter::DeadLetterKind;
 use crate::event_key::EventKey;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::store::{Blame, Store, StoreError};
 use crate::telemetry::TARGET;
 
@@ -23,7 +24,7 @@ pub(super) struct Guard {
     pub(super) limit: u32,
 }
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// Writes down that the events are started, runs the batch, and forgets it unless the unit did.
     pub(super) async fn run_guarded(
         &self,
@@ -130,7 +131,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
 
     /// Forgets that events were started which no process has ended of.
     pub(in crate::consumer) async fn forget_started(&self, keys: &[EventKey]) {
-        let Some(guard) = self.guard else {
+        let Some(guard) = self.crash_guard else {
             return;
         };
         let forgotten = self

@@ -347,6 +347,7 @@ impl Group {
             let mut delivery = Delivery::new(position, id, offset.unsigned_abs(), payload);
             delivery.key.clone_from(&message.key);
             delivery.headers.clone_from(&message.headers);
+            delivery.published_at = message.published_at;
             held.unsettled.insert(offset);
             held.position = offset + 1;
             deliveries.push(delivery);

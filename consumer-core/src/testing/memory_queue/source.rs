@@ -82,6 +82,7 @@ impl MemoryQueueSource {
         let mut delivery =
             Delivery::new(position, self.assignment, received.receipt, message.payload);
         delivery.headers = message.headers;
+        delivery.published_at = message.published_at;
         delivery.receive_count = Some(received.receive_count);
         delivery.order = if self.shared.fifo {
             Order::Group(message.group)

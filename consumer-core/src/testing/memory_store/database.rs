@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::clock::Clock;
 use super::connection::MemoryRow;
 use super::days::{Memory, Place};
 use super::error::MemoryError;
 use super::letters::LetterRow;
+use crate::clock::Clock;
 use crate::crash_guard::{ProcessId, Started};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;

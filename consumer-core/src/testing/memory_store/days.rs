@@ -2,9 +2,9 @@
 
 use std::ops::Bound;
 
-use super::clock::Clock;
 use super::database::{InboxKey, InboxRow, State};
 use crate::claim::Claim;
+use crate::clock::Clock;
 use crate::day::Day;
 use crate::event_key::EventKey;
 use crate::store::{Late, Maintained, Verdict};
@@ -24,7 +24,7 @@ pub(super) struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        let today = Clock::default().today();
+        let today = Day::of(Clock::default().now());
         Self {
             window_days: WINDOW_DAYS,
             floor: floor(today, WINDOW_DAYS),
@@ -70,11 +70,12 @@ fn floor(today: Day, window_days: u32) -> Day {
 impl State {
     /// Raises the floor, forgets what is below it, and looks for keys that came under two days.
     pub(super) fn maintain(&mut self) -> Maintained {
-        let today = self.clock.today();
+        let today = Day::of(self.clock.now());
         let floor = floor(today, self.memory.window_days).max(self.memory.floor);
         let mut maintained = Maintained {
             floor: Some(floor),
             window_days: Some(self.memory.window_days),
+            now: Some(self.clock.now()),
             doubled: self.audit(today.plus(-1)),
             ..Maintained::default()
         };

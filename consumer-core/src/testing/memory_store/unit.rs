@@ -9,6 +9,7 @@ use super::connection::{MemoryConnection, MemoryRow};
 use super::database::{InboxKey, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
 use crate::crash_guard::ProcessId;
+use crate::day::Day;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
 use crate::letters::{Letter, LetterId};
@@ -37,7 +38,8 @@ impl MemoryUnit {
     /// Where the inbox keeps the event, or why it is not to be looked for.
     fn row_of(&self, claim: &Claim) -> Result<InboxKey, Verdict> {
         let state = self.connection.database.state();
-        let place = state.memory.place(claim, self.late, state.clock.today())?;
+        let today = Day::of(state.clock.now());
+        let place = state.memory.place(claim, self.late, today)?;
         Ok((self.connection.consumer(), claim.key.clone(), place))
     }
 
@@ -65,7 +67,9 @@ impl MemoryUnit {
             let state = connection.database.state();
             let prior = state.retries.get(&(consumer, claim.key.clone()));
             let settled = state.inbox.get(&row).map(|row| {
-                let age = state.clock.since(row.recorded_at);
+                // None, if the clock has gone back since.
+                let age = state.clock.now().duration_since(row.recorded_at);
+                let age = age.unwrap_or_default();
                 claim.verdict_on(row.settled.clone(), row.fingerprint, age)
             });
             let settled = settled.filter(|_| !self.reopened.contains(&row));
@@ -110,8 +114,12 @@ impl Unit for MemoryUnit {
         &mut self.connection
     }
 
-    async fn write(&mut self, rows: Vec<MemoryRow>) -> Result<(), StoreError> {
-        Ok(self.connection.insert(rows).await?)
+    async fn write(&mut self, rows: &[MemoryRow]) -> Result<(), StoreError> {
+        Ok(self.connection.insert(rows.to_vec()).await?)
+    }
+
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        Ok(Some(self.connection.rows_written()))
     }
 
     async fn savepoint(&mut self) -> Result<(), StoreError> {

@@ -39,6 +39,8 @@ pub enum Call {
     NoteStarted,
     /// [`Store::forget_started`](crate::Store::forget_started).
     ForgetStarted,
+    /// [`Store::maintain`](crate::Store::maintain).
+    Maintain,
     /// [`Unit::claim`](crate::Unit::claim).
     Claim,
     /// [`Unit::write`](crate::Unit::write).
