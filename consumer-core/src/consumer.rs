@@ -246,6 +246,40 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
         self
     }
 
+    /// Ends crash loops: an event whose handler ends the process `crashes` times in a row, by itself,
+    /// is set aside as a dead letter of the kind [`Crashed`](crate::DeadLetterKind::Crashed), in its
+    /// place in its lane. Off by default; 3 is a good number.
+    ///
+    /// A handler's panic is caught and needs none of this. But an abort, a stack that overflows, or
+    /// memory that runs out take the process along, and whoever is given the event next, one after
+    /// the other: to everybody else the consumer is simply down.
+    ///
+    /// # How it finds out
+    /// Before a batch's handlers begin, it is written down in a small transaction of its own that its
+    /// events were *started*; this is forgotten within the unit that settles them, or once the batch
+    /// has ended in any other good order. An event that another process has started, and whose end
+    /// was never told, is a suspect, and no more: it runs when nothing else of this consumer does. If
+    /// *that* process ends without a word, nothing else can have ended it, and this is what counts.
+    ///
+    /// So what is killed in company (`kill -9`, a lost machine) only runs alone next, and is cleared
+    /// once its handler has returned, with success or without. A stop in good order forgets all that
+    /// was started, also what it aborts at its deadline. A process that is still at work on a
+    /// partition that was taken from it, or that is frozen, holds its event key in an open
+    /// transaction: whoever finds the key held strikes that count again. What cannot be told from a
+    /// crash is a process that is killed while it runs a suspect, so many times in a row, on the
+    /// very same event. Consumers that share a process do not know of each other's suspects; where
+    /// their handlers may end it, give each a process of its own.
+    ///
+    /// # What it costs
+    /// One small transaction more for each batch, and one statement more in its unit. After a crash,
+    /// what was in flight runs one by one. What ends the process before handlers begin (a closure
+    /// that finds event ids, for one) is not guarded.
+    #[must_use]
+    pub fn crash_guard(mut self, crashes: u32) -> Self {
+        self.config.crash_guard = Some(crashes);
+        self
+    }
+
     /// How long one handler may take; see [`ConsumerConfig::handler_timeout`].
     #[must_use]
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {

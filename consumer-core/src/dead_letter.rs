@@ -67,6 +67,8 @@ pub enum DeadLetterKind {
     Future,
     /// Its handler's reply is too large to be stored, or cannot be serialised.
     ReplyTooLarge,
+    /// Process after process ended while it handled this event and nothing else.
+    Crashed,
     /// Its handler refused it for good, and the consumer keeps such events
     /// ([`Consumer::set_aside_rejected`](crate::Consumer::set_aside_rejected)).
     Rejected,
@@ -82,18 +84,20 @@ impl DeadLetterKind {
             Self::TooLate => "too_late",
             Self::Future => "future",
             Self::ReplyTooLarge => "reply_too_large",
+            Self::Crashed => "crashed",
             Self::Rejected => "rejected",
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Poison,
         Self::Exhausted,
         Self::Mismatch,
         Self::TooLate,
         Self::Future,
         Self::ReplyTooLarge,
+        Self::Crashed,
         Self::Rejected,
     ];
 

@@ -216,6 +216,20 @@ impl<T: Clone> LaneTable<T> {
         }
     }
 
+    /// What the next batch begins with.
+    pub(crate) fn first(&self) -> Option<&T> {
+        let lane = self.ready.iter().find_map(|id| self.by_id.get(id))?;
+        lane.queue.front().map(|queued| &queued.item)
+    }
+
+    /// The item at this place of a lane runs alone from now on.
+    pub(crate) fn set_alone(&mut self, id: LaneId, at: usize) {
+        let lane = self.by_id.get_mut(&id);
+        if let Some(queued) = lane.and_then(|lane| lane.queue.get_mut(at)) {
+            queued.company = 1;
+        }
+    }
+
     /// Takes what waits, up to the limit, from as many lanes as it takes, each from its front.
     pub(crate) fn take(&mut self, limit: Limit) -> Option<Taken<T>> {
         let mut taken = Taken {

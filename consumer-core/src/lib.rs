@@ -10,6 +10,7 @@ mod claim;
 mod clock;
 mod consumer;
 mod context;
+mod crash_guard;
 mod day;
 mod dead_letter;
 mod decode;
@@ -54,6 +55,7 @@ pub use consumer::{
     AllAtOnce, Consumer, ConsumerConfig, OneByOne, Redrive, RedriveReport, RunError,
 };
 pub use context::Context;
+pub use crash_guard::{ProcessId, Started};
 pub use day::{Day, DaysFrom};
 pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};
 pub use decode::{Decode, DecodeError, Raw};

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::claim::Claim;
+use crate::crash_guard::{ProcessId, Started};
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -52,6 +53,9 @@ use crate::window::Window;
 ///     is never `Fresh`: it is a [`Verdict::TooLate`], and is not claimed.
 /// 15. ... unless the unit began with [`Late::AsNew`]: then it is claimed as if it had no day.
 /// 16. Where a consumer's days come from is kept with it, and another answer is refused.
+/// 17. What [`Store::note_started`] and [`Store::put_started`] have answered is there, whatever
+///     becomes of the process; it holds up no claim, and no claim holds it up. Where the unit that
+///     forgets it rolls back, it stays.
 #[async_trait]
 pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
@@ -119,6 +123,69 @@ pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// When the database cannot be asked.
     async fn duplicate_ages(&self, _consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         Ok(DuplicateAges::default())
+    }
+
+    /// Writes down that this process is about to run these events' handlers, in company, in a
+    /// transaction of its own: once it answers, that outlives the process. Answers for each key, in
+    /// the order given, whether it is written down. It is not where something is already, unless
+    /// that is this process's own, neither [`alone`](Started::alone) nor with crashes: an earlier
+    /// process may have started the event and never said how it ended. What is there stays.
+    ///
+    /// It need not outlive the database: a crash of the server may lose it.
+    ///
+    /// # Errors
+    /// By default [`StoreError::Misconfigured`]: the store has no crash guard.
+    async fn note_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        let _ = (consumer, process, keys);
+        Err(no_crash_guard())
+    }
+
+    /// What is written down of an event that was started.
+    ///
+    /// # Errors
+    /// As [`Store::note_started`].
+    async fn find_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Started>, StoreError> {
+        let _ = (consumer, key);
+        Err(no_crash_guard())
+    }
+
+    /// Writes this down of an event, over what is there, and as durably as
+    /// [`Store::note_started`].
+    ///
+    /// # Errors
+    /// As [`Store::note_started`].
+    async fn put_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        started: Started,
+    ) -> Result<(), StoreError> {
+        let _ = (consumer, key, started);
+        Err(no_crash_guard())
+    }
+
+    /// Forgets that this process has started these events; what others have started stays.
+    /// [`Unit::forget_started`] does the same within a unit.
+    ///
+    /// # Errors
+    /// As [`Store::note_started`].
+    async fn forget_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        let _ = (consumer, process, keys);
+        Err(no_crash_guard())
     }
 
     /// How long a settled event key is remembered; the default is a store that forgets nothing.
@@ -218,6 +285,16 @@ pub trait Unit: Send + Sized {
     /// Deletes the retry rows of events that this unit settles.
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError>;
 
+    /// Forgets that this process has started these events; see [`Store::forget_started`].
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        let _ = (process, keys);
+        Err(no_crash_guard())
+    }
+
     /// Commits, and verifies that it was the transaction of the claims that committed.
     ///
     /// # Errors
@@ -229,6 +306,13 @@ pub trait Unit: Send + Sized {
     /// Rolls back and gives the connection back clean. Errors mean nothing to the caller: the
     /// connection is closed then.
     async fn rollback(self);
+}
+
+fn no_crash_guard() -> StoreError {
+    StoreError::misconfigured(
+        "this store has no crash guard: remove `crash_guard` from the consumer, or use a store that \
+         writes down which events were started",
+    )
 }
 
 /// The number that the store gave to a consumer's name; part of every inbox key.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect::{
-    AssignmentId, Consumer, ConsumerConfig, Lanes, Reach, RunError, Settlement, Source, SourceError,
-    SourceEvent, Stats, StatsHandle,
+    AssignmentId, Consumer, ConsumerConfig, Lanes, Reach, RunError, Settlement, Source,
+    SourceError, SourceEvent, Stats, StatsHandle,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

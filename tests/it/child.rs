@@ -17,6 +17,8 @@ pub(crate) struct Spec {
     pub(crate) database: DatabaseSpec,
     /// How long each handler sleeps while its transaction is open.
     pub(crate) delay_ms: u64,
+    /// After how many ends of its process, alone, an event is set aside.
+    pub(crate) crash_guard: Option<u32>,
 }
 
 /// A child process; killed when dropped.
@@ -53,6 +55,11 @@ impl Child {
     pub(crate) fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// Whether it has come to its end by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
     }
 
     /// Waits for its end, and tells how it ended.

@@ -2,6 +2,7 @@
 
 mod batches;
 pub(crate) mod brokers;
+mod crash_guard;
 pub(crate) mod databases;
 mod handler;
 mod hostile;
@@ -126,14 +127,15 @@ impl Running {
 /// The child's side: consumes until a signal ends it.
 pub(crate) async fn run_until_killed(spec: child::Spec) {
     let probe = Probe::with_delay(Duration::from_millis(spec.delay_ms));
+    let guard = spec.crash_guard;
     let ended = match (spec.broker, spec.database) {
         (broker, databases::DatabaseSpec::Postgres(spec)) => {
             let database = databases::OnPostgres::join(spec).await;
-            brokers::run(broker, &database, probe).await
+            brokers::run(broker, &database, probe, guard).await
         }
         (broker, databases::DatabaseSpec::Sqlite(spec)) => {
             let database = databases::OnSqlite::join(spec).await;
-            brokers::run(broker, &database, probe).await
+            brokers::run(broker, &database, probe, guard).await
         }
     };
     let code = match ended {
@@ -149,11 +151,15 @@ async fn run_to_end<Src: Source, D: Database>(
     source: Src,
     database: &D,
     probe: Probe,
+    crash_guard: Option<u32>,
 ) -> Result<Stats, RunError>
 where
     Probe: oneffect::Handler<D::Store>,
 {
-    consumer(source, database, probe)
-        .run(shutdown_signal())
-        .await
+    let consumer = consumer(source, database, probe);
+    let consumer = match crash_guard {
+        Some(crashes) => consumer.crash_guard(crashes),
+        None => consumer,
+    };
+    consumer.run(shutdown_signal()).await
 }

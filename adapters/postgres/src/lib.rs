@@ -63,6 +63,7 @@ mod record;
 mod retry;
 mod size;
 mod staged;
+mod started;
 mod store;
 mod times;
 mod transaction;

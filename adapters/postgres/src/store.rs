@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, Store,
-    StoreError, Window,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, ProcessId,
+    Started, Store, StoreError, Window,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
@@ -225,6 +225,41 @@ impl Store for Postgres {
             self.connections.renew();
         }
         blame(error)
+    }
+
+    async fn note_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        self.insert_started(consumer, process, keys).await
+    }
+
+    async fn find_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Started>, StoreError> {
+        self.read_started(consumer, key).await
+    }
+
+    async fn put_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        started: Started,
+    ) -> Result<(), StoreError> {
+        self.write_started(consumer, key, started).await
+    }
+
+    async fn forget_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.delete_started(consumer, process, keys).await
     }
 
     async fn note_duplicate_ages(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, Reopen, Settled, StoreError,
-    Unit, Verdict,
+    Begin, Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, ProcessId, Reopen, Settled,
+    StoreError, Unit, Verdict,
 };
 use sqlx::{Connection, PgConnection};
 
@@ -203,6 +203,18 @@ impl Unit for PostgresUnit {
             self.transaction,
             "settled attempts",
             self.delete_attempts(keys)
+        )
+    }
+
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        heard!(
+            self.transaction,
+            "ended events",
+            self.delete_started(process, keys)
         )
     }
 

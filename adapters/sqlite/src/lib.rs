@@ -39,6 +39,7 @@ mod record;
 mod retry;
 mod size;
 mod staged;
+mod started;
 mod store;
 mod times;
 mod transaction;

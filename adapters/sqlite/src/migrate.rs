@@ -32,6 +32,11 @@ const MIGRATIONS: &[Migration] = &[
         down: include_str!("../migrations/0002_dead_letter.down.sql"),
     },
     Migration {
+        version: 3,
+        up: include_str!("../migrations/0003_crash_guard.up.sql"),
+        down: include_str!("../migrations/0003_crash_guard.down.sql"),
+    },
+    Migration {
         version: 4,
         up: include_str!("../migrations/0004_duplicate_ages.up.sql"),
         down: include_str!("../migrations/0004_duplicate_ages.down.sql"),

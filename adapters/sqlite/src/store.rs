@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oneffect_core::{
     Begin, Blame, ConsumerId, DaysFrom, DeadLetters, DuplicateAges, EventKey, Finding, Maintained,
-    Store, StoreError, Window,
+    ProcessId, Started, Store, StoreError, Window,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -149,6 +149,41 @@ impl Store for Sqlite {
         let maintained = self.maintain_days().await?;
         self.sweep_retries().await?;
         Ok(maintained)
+    }
+
+    async fn note_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        self.insert_started(consumer, process, keys).await
+    }
+
+    async fn find_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Started>, StoreError> {
+        self.read_started(consumer, key).await
+    }
+
+    async fn put_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        started: Started,
+    ) -> Result<(), StoreError> {
+        self.write_started(consumer, key, started).await
+    }
+
+    async fn forget_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.delete_started(consumer, process, keys).await
     }
 
     async fn note_duplicate_ages(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Claim, ConsumerId, DeadLetter, EventKey, Late, Letter, LetterId, Reopen, Settled, StoreError,
-    Unit, Verdict,
+    Claim, ConsumerId, DeadLetter, EventKey, Late, Letter, LetterId, ProcessId, Reopen, Settled,
+    StoreError, Unit, Verdict,
 };
 use sqlx::SqliteConnection;
 
@@ -126,6 +126,14 @@ impl Unit for SqliteUnit {
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.delete_attempts(keys).await
+    }
+
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.delete_started(process, keys).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {

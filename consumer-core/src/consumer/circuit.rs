@@ -24,7 +24,7 @@ const SILENT_PROBES: u32 = 16;
 /// Closed, it lets all workers run. It opens when unit after unit has failed and none has succeeded
 /// in between, and then lets no unit begin but a probe: one unit with one event, after a wait with
 /// full jitter, so that the processes of a group do not come back on one tick. A success closes it:
-/// one worker to begin with, and twice as many after each success.
+/// one worker to begin with, and twice as many after each unit.
 #[derive(Debug)]
 pub(super) struct Circuit {
     workers: usize,
@@ -165,6 +165,16 @@ impl Circuit {
         }
     }
 
+    /// Nothing is left that could fail. Answers whether it was open.
+    pub(super) fn forget(&mut self) -> bool {
+        let was_open = self.is_open();
+        if was_open {
+            self.row = Row::default();
+            self.state = State::Closed { units: 1, level: 0 };
+        }
+        was_open
+    }
+
     /// A unit has ended. `stuck` tells whether nothing else runs and yet events wait.
     pub(super) fn ended(
         &mut self,
@@ -184,7 +194,7 @@ impl Circuit {
         }
         match &mut self.state {
             State::Closed { units, level } => {
-                if evidence == Evidence::Success {
+                if matches!(evidence, Evidence::Success | Evidence::Silence) {
                     *units = (*units * 2).min(self.workers);
                 }
                 if *units == self.workers {

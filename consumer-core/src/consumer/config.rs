@@ -59,6 +59,11 @@ pub struct ConsumerConfig {
     /// themselves are blamed, by the retry schedule. Longer is safer where order matters, shorter
     /// where a handful of bad events in a row must not hold up the rest. Default 1 hour.
     pub outage_patience: Duration,
+    /// How often in a row a process may end while it handles one event and nothing else, before that
+    /// event is set aside as a dead letter of the kind
+    /// [`Crashed`](crate::DeadLetterKind::Crashed); see
+    /// [`Consumer::crash_guard`](crate::Consumer::crash_guard). Default: never, no guard.
+    pub crash_guard: Option<u32>,
     /// How long one handler may take for one event before its future is dropped, which counts as a
     /// failure. Keep it below the store's own deadline for a transaction. Default 50 s.
     pub handler_timeout: Duration,
@@ -104,6 +109,7 @@ impl Default for ConsumerConfig {
             },
             retry: RetrySchedule::default(),
             outage_patience: Duration::from_hours(1),
+            crash_guard: None,
             handler_timeout: Duration::from_secs(50),
             dead_letters: DeadLetterBounds::default(),
             set_aside_rejected: false,
@@ -184,6 +190,13 @@ impl ConsumerConfig {
             if value == 0 {
                 return Err(format!("{name} is 0, and must be at least 1"));
             }
+        }
+        if self.crash_guard == Some(0) {
+            return Err(
+                "crash_guard is 0: an event that has ended no process would be set aside; give how \
+                 often it may, 3 for example"
+                    .into(),
+            );
         }
         for horizon in &self.replay_horizons {
             if horizon.name.is_empty() {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -29,6 +30,7 @@ use super::run_error::RunError;
 use super::unit::{Batch, End, Report, Work, Workshop};
 use crate::batch_size::BatchSize;
 use crate::delivery::{AssignmentId, Delivery};
+use crate::event_key::EventKey;
 use crate::flow::{Change, Flow, Limit};
 use crate::handler::error_chain;
 use crate::health::{Cause, HealthHandle};
@@ -57,6 +59,10 @@ pub(super) struct Driver<S, W> {
     assignments: BTreeMap<AssignmentId, Held>,
     revocations: Vec<Ending>,
     units: JoinSet<Report>,
+    /// The unit that nothing else may run beside.
+    quarantine: Option<task::Id>,
+    /// Events whose unit was aborted at the end.
+    aborted: Vec<EventKey>,
     /// What each running unit was given: a unit that dies gives nothing back itself.
     running: HashMap<task::Id, Taken<Arc<Item>>>,
     redriving: Redriving,
@@ -103,6 +109,8 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             assignments: BTreeMap::new(),
             revocations: Vec::new(),
             units: JoinSet::new(),
+            quarantine: None,
+            aborted: Vec::new(),
             running: HashMap::new(),
             redriving: Redriving::new(),
             without_room: BTreeSet::new(),
@@ -255,8 +263,8 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
     /// one event is tried now and then.
     fn form_batches(&mut self) {
         let now = Instant::now();
-        self.circuit.tick(now);
-        while self.stop.is_none() {
+        self.tick_circuit(now);
+        while self.stop.is_none() && self.quarantine.is_none() {
             let waiting = self.lanes.ready_items();
             let room = self
                 .circuit
@@ -270,6 +278,11 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             } else {
                 waiting.div_ceil(room).min(self.batch_size.get())
             };
+            let first = self.lanes.first();
+            let alone = first.is_some_and(|item| item.suspect.load(Ordering::Relaxed));
+            if alone && self.units.len() + self.redriving.running() > 0 {
+                break;
+            }
             let limit = Limit {
                 messages: most,
                 bytes: self.config.batch.bytes,
@@ -286,10 +299,12 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                 split: taken.split,
                 seed: self.rng.next_u64(),
                 excused: self.circuit.excuses(now),
+                alone,
             };
             let shop = Arc::clone(&self.shop);
             let unit = self.units.spawn(async move { shop.run(batch).await });
             self.circuit.begins(unit.id());
+            self.quarantine = alone.then(|| unit.id());
             self.running.insert(unit.id(), taken);
         }
     }
@@ -340,6 +355,11 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         let Some(taken) = self.running.remove(&id) else {
             return;
         };
+        self.quarantine.take_if(|unit| *unit == id);
+        if self.stop.is_some() && report.is_none() {
+            let keys = taken.items.iter().filter_map(|item| item.key.as_ref().ok());
+            self.aborted.extend(keys.cloned());
+        }
         if let Some(report) = &report {
             self.batch_size.observe(taken.items.len(), report.took);
             let (second_runs, charged) = (u64::from(report.second_run), report.charged);
@@ -353,6 +373,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         match report.map(|report| report.end) {
             Some(End::Fates(fates)) => self.settle(&taken, &fates),
             Some(End::Again(again)) => self.put_back(&taken, Some(again)),
+            Some(End::Suspects(suspects)) => self.set_apart(&taken, &suspects),
             Some(End::Fatal(store_error)) => {
                 error!(target: TARGET, consumer = %self.name, error = %error_chain(&store_error), "the consumer must not go on");
                 self.fail(RunError::Store(store_error));

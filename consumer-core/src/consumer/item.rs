@@ -32,6 +32,8 @@ pub(super) struct Item {
     pub(super) received_at: Instant,
     /// Its unit has outlived its assignment, and nothing follows it any more.
     pub(super) orphaned: AtomicBool,
+    /// An earlier process may have ended of it, so it runs when nothing else does.
+    pub(super) suspect: AtomicBool,
     pub(super) lanes: Lanes,
 }
 
@@ -59,6 +61,7 @@ impl Item {
             bytes: delivery.size(),
             cancelled,
             orphaned: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
             lanes: config.lanes,
             delivery,
         }

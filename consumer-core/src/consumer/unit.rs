@@ -1,6 +1,7 @@
 //! One batch in one transaction: the first run, and what follows when it fails.
 
 mod exhausted;
+mod guard;
 mod handle;
 mod progress;
 mod redrive;
@@ -17,6 +18,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use self::guard::Guard;
 pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
 use self::work::Plan;
@@ -27,6 +29,9 @@ use super::item::{Fate, Item};
 use super::lag_guard::{Lag, LagGuard};
 use super::opening::blame;
 use crate::caution::Caution;
+use crate::crash_guard::ProcessId;
+use crate::dead_letter::DeadLetterKind;
+use crate::event_key::EventKey;
 use crate::handler::error_chain;
 use crate::late_policy::LatePolicy;
 use crate::pace::Pace;
@@ -44,6 +49,7 @@ pub(super) struct Workshop<S, W> {
     retry: RetrySchedule,
     handler_timeout: Duration,
     reply_limit: usize,
+    crash_guard: Option<Guard>,
     /// How long an event of now may run again by our own retries.
     horizon: Duration,
     late: LatePolicy,
@@ -70,6 +76,16 @@ pub(super) struct Batch {
     pub(super) seed: u64,
     /// An event that fails is not to be blamed: everything fails.
     pub(super) excused: bool,
+    /// Nothing else of this consumer runs meanwhile, since this event may end the process.
+    pub(super) alone: bool,
+}
+
+impl Batch {
+    /// The event keys of those that have one.
+    fn keys(&self) -> Vec<EventKey> {
+        let keys = self.items.iter().filter_map(|item| item.key.as_ref().ok());
+        keys.cloned().collect()
+    }
 }
 
 /// How a unit ended.
@@ -81,6 +97,10 @@ pub(super) struct Report {
     pub(super) charged: u64,
     /// What the last failure said, if there was one.
     pub(super) failure: Option<String>,
+    /// A handler was called.
+    handled: bool,
+    /// The batch's own unit has committed, and forgotten that its events were started.
+    committed: bool,
 }
 
 #[derive(Debug)]
@@ -89,6 +109,8 @@ pub(super) enum End {
     Fates(Vec<Fate>),
     /// Nothing of it happened, or nobody knows: all of it runs again.
     Again(Again),
+    /// Nothing of it has run: an earlier process may have ended of the events at these places.
+    Suspects(Vec<usize>),
     /// The consumer must not go on.
     Fatal(StoreError),
     /// Nor here: it lags too far behind.
@@ -126,6 +148,10 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             retry: config.retry,
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
+            crash_guard: config.crash_guard.map(|limit| Guard {
+                process: ProcessId::new(),
+                limit,
+            }),
             horizon: config.longest_failure().min(LONGEST_WAIT),
             late: config.late,
             caution: Caution::default(),
@@ -167,8 +193,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             second_run: false,
             charged: 0,
             failure: None,
+            handled: false,
+            committed: false,
         };
-        report.end = self.run_until_it_ends(&batch, &mut report).await;
+        report.end = match self.crash_guard {
+            Some(guard) => self.run_guarded(guard, &batch, &mut report).await,
+            None => self.run_until_it_ends(&batch, &mut report).await,
+        };
         report.took = begun.elapsed();
         if let End::Fates(_) = report.end {
             self.pace.observe(report.took);
@@ -324,7 +355,14 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
                 );
                 if attempts >= self.retry.max_attempts {
                     return self
-                        .set_aside_exhausted(batch, item, key, attempts, error)
+                        .set_aside_alone(
+                            batch,
+                            item,
+                            key,
+                            DeadLetterKind::Exhausted,
+                            attempts,
+                            error,
+                        )
                         .await;
                 }
                 End::Fates(vec![Fate::Failed { wait }])

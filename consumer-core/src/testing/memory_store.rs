@@ -5,6 +5,7 @@ mod database;
 mod days;
 mod error;
 mod letters;
+mod started;
 mod unit;
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use unit::MemoryUnit;
 
 use self::database::{Database, KnownConsumer, State};
 use crate::clock::Clock;
+use crate::crash_guard::{ProcessId, Started};
 use crate::day::{Day, DaysFrom};
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -120,6 +122,13 @@ impl MemoryStore {
         let state = self.database.state();
         let consumer = state.consumers.get(consumer)?.id;
         Some(state.retries.get(&(consumer, key.clone()))?.prior())
+    }
+
+    /// What the crash guard has written down and not forgotten, of all consumers.
+    pub fn started(&self) -> Vec<(EventKey, Started)> {
+        let state = self.database.state();
+        let rows = state.started.iter();
+        rows.map(|((_, key), row)| (key.clone(), *row)).collect()
     }
 
     /// The committed rows of one of the user's tables, in the order of their commits.
@@ -223,6 +232,57 @@ impl Store for MemoryStore {
         state.check_up().map_err(StoreError::rolled_back)?;
         let ages = state.duplicate_ages.get(&consumer);
         Ok(ages.cloned().unwrap_or_default())
+    }
+
+    async fn note_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state.note_started(consumer, process, keys))
+    }
+
+    async fn find_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Started>, StoreError> {
+        yield_now().await;
+        let state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        Ok(state.started.get(&(consumer, key.clone())).copied())
+    }
+
+    async fn put_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        started: Started,
+    ) -> Result<(), StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        state.started.insert((consumer, key.clone()), started);
+        Ok(())
+    }
+
+    async fn forget_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        yield_now().await;
+        let mut state = self.database.state();
+        state.check_up().map_err(StoreError::rolled_back)?;
+        for key in keys {
+            state.forget_started(consumer, process, key);
+        }
+        Ok(())
     }
 
     async fn window(&self) -> Result<Window, StoreError> {

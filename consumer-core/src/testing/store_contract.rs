@@ -157,6 +157,14 @@ macro_rules! store_contract {
             a_dead_letter_commits_with_its_unit_or_not_at_all
             a_dead_letter_can_be_written_whatever_its_time
             ages_of_duplicates_add_up
+            what_another_process_has_started_is_not_noted_again
+            an_own_start_that_says_more_than_company_is_not_noted_again
+            a_start_is_put_over_what_is_there
+            a_process_forgets_only_its_own_starts
+            a_start_is_forgotten_with_the_unit_or_not_at_all
+            a_start_and_a_claim_are_not_in_each_others_way
+            starts_are_of_one_tenant_and_one_consumer
+            a_start_noted_and_dropped_at_any_await_point_leaves_the_store_usable
             a_stored_letter_is_shown_whole
             a_cut_letter_says_what_it_lacks
             letters_are_listed_in_order_and_as_the_filter_says

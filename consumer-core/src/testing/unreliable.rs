@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use self::faults::Faults;
 pub use self::faults::{Call, Fault, Injected, InjectedError};
 use crate::claim::Claim;
+use crate::crash_guard::{ProcessId, Started};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -130,6 +131,44 @@ impl<S: Store> Store for Unreliable<S> {
     ) -> Result<u32, StoreError> {
         self.faults.call(Call::Charge)?;
         self.store.charge(consumer, key, error, wait).await
+    }
+
+    async fn note_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<Vec<bool>, StoreError> {
+        self.faults.call(Call::NoteStarted)?;
+        self.store.note_started(consumer, process, keys).await
+    }
+
+    async fn find_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+    ) -> Result<Option<Started>, StoreError> {
+        self.store.find_started(consumer, key).await
+    }
+
+    async fn put_started(
+        &self,
+        consumer: ConsumerId,
+        key: &EventKey,
+        started: Started,
+    ) -> Result<(), StoreError> {
+        self.faults.call(Call::NoteStarted)?;
+        self.store.put_started(consumer, key, started).await
+    }
+
+    async fn forget_started(
+        &self,
+        consumer: ConsumerId,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.faults.call(Call::ForgetStarted)?;
+        self.store.forget_started(consumer, process, keys).await
     }
 
     fn blame(&self, error: &(dyn Error + 'static)) -> Option<Blame> {
@@ -255,6 +294,14 @@ impl<S: Store> Unit for UnreliableUnit<S> {
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         self.unit.forget_attempts(keys).await
+    }
+
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.unit.forget_started(process, keys).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {

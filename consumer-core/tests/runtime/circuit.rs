@@ -65,13 +65,13 @@ fn produce(log: &MemoryLog, partitions: i32, range: std::ops::Range<usize>) {
 /// three times the mean, and during it there is hardly a call.
 #[tokio::test(start_paused = true)]
 async fn what_has_recovered_is_not_knocked_down_again() {
-    for ordered in [true, false] {
+    for (ordered, events) in [(true, 4_000), (false, 20_000_usize)] {
         locally(async move {
             let store = MemoryStore::new();
             let (log, queue) = (MemoryLog::new("t", 20), MemoryQueue::standard("q"));
             let handler = Caller::default();
             handler.set_away(true);
-            for n in 0..20_000_usize {
+            for n in 0..events {
                 let message = event(&format!("e{n}"), &[]);
                 if ordered {
                     log.produce(i32::try_from(n % 20).unwrap(), message);
@@ -94,7 +94,10 @@ async fn what_has_recovered_is_not_knocked_down_again() {
             handler.set_away(false);
             let back = Instant::now();
             let stats = consumer.stats.clone();
-            until("all is done", || stats.snapshot().applied == 20_000).await;
+            until("all is done", || {
+                usize::try_from(stats.snapshot().applied) == Ok(events)
+            })
+            .await;
             let stats = consumer.stop().await.unwrap();
 
             let probes = during.iter().filter(|at| **at > Duration::from_secs(2));
@@ -114,7 +117,7 @@ async fn what_has_recovered_is_not_knocked_down_again() {
                 most.unwrap() <= 3 * mean,
                 "{most:?} in 100 ms, {mean} in the mean"
             );
-            assert_once(&store, (0..20_000).map(|n| format!("e{n}")));
+            assert_once(&store, (0..events).map(|n| format!("e{n}")));
             assert_eq!((stats.dead_lettered, stats.circuit_opened), (0, 1));
         })
         .await;
@@ -242,6 +245,31 @@ async fn one_poison_event_that_everything_waits_for_turns_readiness_red_and_is_s
         let kinds: Vec<_> = (store.dead_letters().iter().map(|(letter, _)| letter.kind)).collect();
         assert_eq!(kinds, [DeadLetterKind::Exhausted]);
         assert_once(&store, ["next"]);
+    })
+    .await;
+}
+
+/// Nothing is left that fails, and nothing else comes: the consumer is idle, and ready.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_has_set_aside_all_that_failed_is_ready() {
+    locally(async {
+        let (log, store) = (MemoryLog::new("t", 1), MemoryStore::new());
+        for n in 0..2 {
+            log.produce(0, event(&format!("bad{n}"), &["fail"]));
+        }
+        let consumer = Consumer::new("test", log.source(), store.clone(), Scripted::default())
+            .retry(RetrySchedule::default().max_attempts(6))
+            .outage_patience(Duration::from_mins(1));
+        let health = consumer.health();
+        let consumer = start(consumer);
+        until("it is not ready", || {
+            health.snapshot().has(Cause::CircuitOpen)
+        })
+        .await;
+        until_drained(&log, 1).await;
+        assert!(health.snapshot().is_ready(), "{}", health.snapshot());
+        let stats = consumer.stop().await.unwrap();
+        assert_eq!(stats.dead_lettered, 2);
     })
     .await;
 }

@@ -11,6 +11,7 @@ mod batches;
 mod bench;
 mod chaos;
 mod circuit;
+mod crash_guard;
 mod days;
 mod dead_letters;
 mod failures;

@@ -64,13 +64,14 @@ pub(crate) async fn run<D: Database>(
     broker: BrokerSpec,
     database: &D,
     probe: Probe,
+    crash_guard: Option<u32>,
 ) -> Result<Stats, RunError>
 where
     Probe: oneffect::Handler<D::Store>,
 {
     match broker {
-        BrokerSpec::Kafka(spec) => run_to_end(spec.source(), database, probe).await,
-        BrokerSpec::Sqs(spec) => run_to_end(spec.source(), database, probe).await,
+        BrokerSpec::Kafka(spec) => run_to_end(spec.source(), database, probe, crash_guard).await,
+        BrokerSpec::Sqs(spec) => run_to_end(spec.source(), database, probe, crash_guard).await,
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) trait Database: Send + Sync + Sized + 'static {
     async fn dead_letters(&self) -> BTreeMap<String, i64>;
     /// Rows of the inbox.
     async fn settled(&self) -> i64;
+    /// Events that are written down as started.
+    async fn started(&self) -> i64;
     /// Sessions that hold a transaction open and do nothing.
     async fn idle_in_transaction(&self) -> i64;
 }
@@ -144,6 +146,13 @@ impl Database for OnPostgres {
             .unwrap()
     }
 
+    async fn started(&self) -> i64 {
+        sqlx::query_scalar("SELECT count(*) FROM started")
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
+    }
+
     async fn idle_in_transaction(&self) -> i64 {
         let sql = "SELECT count(*) FROM pg_stat_activity
                    WHERE state LIKE 'idle in transaction%' AND application_name = $1";
@@ -219,6 +228,13 @@ impl Database for OnSqlite {
 
     async fn settled(&self) -> i64 {
         sqlx::query_scalar("SELECT count(*) FROM inbox")
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
+    }
+
+    async fn started(&self) -> i64 {
+        sqlx::query_scalar("SELECT count(*) FROM started")
             .fetch_one(&self.pool)
             .await
             .unwrap()

@@ -23,6 +23,9 @@ pub(crate) struct Event {
     pub(crate) swallow: u32,
     #[serde(default)]
     pub(crate) delay_ms: u64,
+    /// Takes the whole process along.
+    #[serde(default)]
+    pub(crate) abort: bool,
 }
 
 impl Event {
@@ -65,6 +68,9 @@ impl Probe {
     async fn enter(&self, event: &Event) -> Result<u32, Failure> {
         let nth = self.count(&event.event_id);
         tokio::time::sleep(self.delay + Duration::from_millis(event.delay_ms)).await;
+        if event.abort {
+            std::process::abort();
+        }
         Ok(nth)
     }
 

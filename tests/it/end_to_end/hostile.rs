@@ -89,6 +89,7 @@ where
         broker: broker.spec(),
         database: database.spec(),
         delay_ms: 10,
+        crash_guard: None,
     });
     until("the child has had effects", async || {
         database.effects().await.len() > 20

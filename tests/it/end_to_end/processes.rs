@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Running;
 use super::brokers::{Broker, OnKafka, OnStandardQueue, Sent};
 use super::databases::{Database, DatabaseSpec, OnPostgres};
 use super::handler::{Event, Probe};
+use super::{Running, consumer};
 use crate::child::{Child, Spec};
 use crate::support::until;
 
@@ -43,6 +43,7 @@ async fn a_process_killed_again_and_again_loses_nothing_and_doubles_nothing() {
         broker: broker.spec(),
         database: database.spec(),
         delay_ms: 5,
+        crash_guard: None,
     };
     for round in 1..=5 {
         let before = database.effects().await.len();
@@ -65,6 +66,17 @@ async fn a_process_killed_again_and_again_loses_nothing_and_doubles_nothing() {
 /// group's: another consumer settles the event. When it thaws it does no harm. Field case 010.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
+    freeze_and_thaw(None).await;
+}
+
+/// It holds its keys for as long as it can, so it has not crashed: under the crash guard its events
+/// run alone elsewhere, and none is set aside.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_process_is_not_taken_for_a_crashed_one() {
+    freeze_and_thaw(Some(1)).await;
+}
+
+async fn freeze_and_thaw(crash_guard: Option<u32>) {
     let (Some(broker), Some(database)) = (OnKafka::fresh().await, OnPostgres::fresh().await) else {
         return;
     };
@@ -77,6 +89,7 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
         broker: broker.spec(),
         database: spec,
         delay_ms: 300,
+        crash_guard,
     });
     // Frozen between two units it would hold nothing: thaw it, and try again.
     loop {
@@ -92,7 +105,12 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
         child.signal("CONT");
     }
 
-    let other = Running::start(&broker, &database).await;
+    let probe = Probe::default();
+    let mut other = consumer(broker.source().await, &database, probe.clone());
+    if let Some(crashes) = crash_guard {
+        other = other.crash_guard(crashes);
+    }
+    let other = Running::run(other, probe);
     until("the other has settled all", async || {
         broker.is_drained().await
     })
@@ -111,6 +129,8 @@ async fn a_frozen_process_loses_its_keys_and_does_no_harm_when_it_thaws() {
     child.signal("TERM");
     assert_eq!(child.ended(), Some(0));
     assert_once(&database, 70).await;
+    assert!(database.dead_letters().await.is_empty());
+    assert_eq!(database.started().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,6 +145,7 @@ async fn sigterm_drains_and_exits_with_zero() {
         broker: broker.spec(),
         database: database.spec(),
         delay_ms: 50,
+        crash_guard: None,
     });
     until("it works", async || !database.effects().await.is_empty()).await;
     child.signal("TERM");

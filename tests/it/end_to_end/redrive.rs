@@ -152,6 +152,7 @@ async fn a_process_killed_while_it_redrives_does_it_once_more_and_once() {
         broker: broker.spec(),
         database: database.spec(),
         delay_ms: 20,
+        crash_guard: None,
     };
     for round in 1..=4 {
         let before = letters(&database.store()).await;

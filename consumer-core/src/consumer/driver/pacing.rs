@@ -17,6 +17,17 @@ use crate::store::Store;
 use crate::telemetry::TARGET;
 
 impl<S: Store, W: Work<S>> Driver<S, W> {
+    /// Lets the next probe begin once its time has come; and closes a circuit behind which nothing is
+    /// left to be tried.
+    pub(super) fn tick_circuit(&mut self, now: Instant) {
+        self.circuit.tick(now);
+        if self.flow.total().0 == 0 && self.circuit.forget() {
+            info!(target: TARGET, consumer = %self.name, "nothing is left that fails: the circuit is closed");
+            self.health.clear(Cause::CircuitOpen);
+            self.health.clear(Cause::StoreAway);
+        }
+    }
+
     /// Learns from a unit that has ended (or died: then there is no report) how the others may
     /// fare.
     pub(super) fn learn(
@@ -84,6 +95,8 @@ fn evidence<'e>(report: Option<&Report>, taken: &'e Taken<Arc<Item>>) -> Evidenc
         }
         Some(End::Again(Again::Outage | Again::Elsewhere)) => Evidence::Outage,
         Some(End::Again(Again::Excused(_))) | None => first,
-        Some(End::Again(_) | End::Fatal(_) | End::Lagging(_)) => Evidence::Nothing,
+        Some(End::Again(_) | End::Suspects(_) | End::Fatal(_) | End::Lagging(_)) => {
+            Evidence::Nothing
+        }
     }
 }

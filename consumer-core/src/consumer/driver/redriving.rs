@@ -166,7 +166,8 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
 
     /// While nothing succeeds a redrive would not either.
     fn may_redrive(&self) -> bool {
-        self.redriving.is_idle() && self.stop.is_none() && !self.circuit.is_open()
+        let idle = self.redriving.is_idle() && self.stop.is_none();
+        idle && !self.circuit.is_open() && self.quarantine.is_none()
     }
 
     /// When the store is to be asked again.

@@ -1,6 +1,7 @@
 //! What happens with a batch whose unit has ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -253,6 +254,24 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                 _ => pause.map(|pause| Instant::now() + pause.wait(in_a_row, &mut self.rng)),
             };
             self.finish(lane, 0, company, until);
+        }
+        self.stats.update(|stats| stats.put_back += 1);
+    }
+
+    /// Nothing of a batch has run, since these events of it must run when nothing else does.
+    pub(super) fn set_apart(&mut self, taken: &Taken<Arc<Item>>, suspects: &[usize]) {
+        let mut from = 0;
+        for &(lane, count) in &taken.lanes {
+            for at in suspects.iter().filter_map(|at| at.checked_sub(from)) {
+                if at < count {
+                    taken.items[from + at]
+                        .suspect
+                        .store(true, Ordering::Relaxed);
+                    self.lanes.set_alone(lane, at);
+                }
+            }
+            from += count;
+            self.finish(lane, 0, Company::Same, None);
         }
         self.stats.update(|stats| stats.put_back += 1);
     }

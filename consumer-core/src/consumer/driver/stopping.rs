@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
 use super::settling::LetGo;
@@ -160,6 +160,13 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Lets go of the source. What is still to be told to the broker gets what is left of the
     /// deadline, and a moment at least.
     pub(super) async fn close(self) -> Result<Stats, RunError> {
+        if !self.aborted.is_empty() {
+            // They took too long, which is no crash.
+            let forgotten = self.shop.forget_started(&self.aborted);
+            if timeout(CLOSE_GRACE, forgotten).await.is_err() {
+                warn!(target: TARGET, consumer = %self.name, "it stays written down that aborted events were started: where they run next, they run alone");
+            }
+        }
         let Self {
             source,
             stop,

@@ -1,4 +1,4 @@
-//! The end of an event that has failed as often as it may.
+//! The end of an event that has failed, or ended the process, as often as it may.
 
 use tracing::warn;
 
@@ -16,16 +16,17 @@ use crate::telemetry::TARGET;
 impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// Sets the event aside in a unit of its own. If that fails, the event stays unsettled and
     /// comes back here.
-    pub(super) async fn set_aside_exhausted(
+    pub(super) async fn set_aside_alone(
         &self,
         batch: &Batch,
         item: &Item,
         key: &EventKey,
+        kind: DeadLetterKind,
         attempts: u32,
         error: &str,
     ) -> End {
         match self
-            .write_dead_letter(batch, item, key, attempts, error)
+            .write_dead_letter(batch, item, key, kind, attempts, error)
             .await
         {
             Ok(fate) => End::Fates(vec![fate]),
@@ -45,14 +46,14 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         batch: &Batch,
         item: &Item,
         key: &EventKey,
+        kind: DeadLetterKind,
         attempts: u32,
         error: &str,
     ) -> Result<Fate, StoreError> {
         let mut unit = self.store.begin(self.begin(batch)).await?;
         let claim = item.claim();
         let verdict = unit.claim(claim.as_slice()).await?.pop();
-        let exhausted = || {
-            let kind = DeadLetterKind::Exhausted;
+        let letter = || {
             DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error)
                 .with_fingerprint(item.fingerprint)
         };
@@ -60,13 +61,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             Some(Verdict::Fresh(_)) => {
                 unit.record(&[(key.clone(), Settled::Dead)]).await?;
                 unit.forget_attempts(std::slice::from_ref(key)).await?;
-                (exhausted(), Fate::DeadLettered)
+                (letter(), Fate::DeadLettered)
             }
             // Its day was forgotten while it failed. It had not been settled until then, and was
             // tried as often as it may.
             Some(Verdict::TooLate { .. } | Verdict::Future { .. }) => {
                 unit.forget_attempts(std::slice::from_ref(key)).await?;
-                (exhausted(), Fate::DeadLettered)
+                (letter(), Fate::DeadLettered)
             }
             // Another process has settled the key meanwhile.
             Some(Verdict::Duplicate { settled, age }) => {

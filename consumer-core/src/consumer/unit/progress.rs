@@ -37,6 +37,8 @@ pub(in crate::consumer) struct Progress<R> {
     pub(super) undone: bool,
     /// Attempts charged to the event handled last.
     pub(super) prior: u32,
+    /// A handler was called.
+    pub(super) handled: bool,
     /// What the event said that failed last.
     pub(super) failure: Option<String>,
 }
@@ -58,6 +60,7 @@ impl<R: Send + Sync> Progress<R> {
             dirty: false,
             undone: false,
             prior: 0,
+            handled: false,
             failure: None,
         }
     }

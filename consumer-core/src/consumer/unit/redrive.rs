@@ -103,12 +103,37 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         cancelled: CancellationToken,
         seed: u64,
     ) -> Redriven {
+        let guarded = self.crash_guard.zip(requested.event.as_ref());
+        let suspect = match guarded {
+            Some((guard, event)) => match self.note_redrive(guard, event).await {
+                Ok(suspect) => suspect,
+                Err(error) => return Redriven::Later(error),
+            },
+            None => false,
+        };
+        let redriven = self
+            .redrive_until_it_ends(requested, &cancelled, seed, suspect)
+            .await;
+        if let Some((guard, event)) = guarded {
+            let given_up = suspect && matches!(redriven, Redriven::GivenUp(_));
+            self.forget_redrive(guard, event, given_up).await;
+        }
+        redriven
+    }
+
+    async fn redrive_until_it_ends(
+        &self,
+        requested: &RequestedRedrive,
+        cancelled: &CancellationToken,
+        seed: u64,
+        suspect: bool,
+    ) -> Redriven {
         let mut result = self
-            .redrive_once(requested, &cancelled, seed, Savepoints::None)
+            .redrive_once(requested, cancelled, seed, suspect, Savepoints::None)
             .await;
         if let Err(Trouble::MustUndo) = result {
             result = self
-                .redrive_once(requested, &cancelled, seed, Savepoints::Around)
+                .redrive_once(requested, cancelled, seed, suspect, Savepoints::Around)
                 .await;
         }
         let error = match result {
@@ -166,6 +191,7 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         requested: &RequestedRedrive,
         cancelled: &CancellationToken,
         seed: u64,
+        suspect: bool,
         savepoints: Savepoints,
     ) -> Result<Redriven, Trouble> {
         let mut begin = Begin::new(self.consumer);
@@ -174,7 +200,7 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         }
         let mut unit = self.store.begin(begin).await?;
         let filled = self
-            .fill_redrive(&mut unit, requested, cancelled, seed, savepoints)
+            .fill_redrive(&mut unit, requested, cancelled, seed, suspect, savepoints)
             .await;
         match filled {
             Ok(Filled::Commit(redriven)) => {
@@ -197,12 +223,14 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // as the one statement above passes them on
     async fn fill_redrive(
         &self,
         unit: &mut S::Unit,
         requested: &RequestedRedrive,
         cancelled: &CancellationToken,
         seed: u64,
+        suspect: bool,
         savepoints: Savepoints,
     ) -> Result<Filled, Trouble> {
         let letter = unit.take_letter(requested.id).await?;
@@ -213,12 +241,19 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         let Some(letter) = letter.filter(|letter| asked_for(letter).is_some()) else {
             return Ok(Filled::Back(Redriven::NotNow));
         };
+        if suspect {
+            // Nobody else has the letter, so whoever started its event has come to its end.
+            let error = "a process began to redrive it and never said how that ended: it may have \
+                         ended of it, or have been killed; redrive it again if it was";
+            return Ok(Filled::Back(Redriven::GivenUp(error.into())));
+        }
         let batch = Batch {
             items: vec![Arc::new(self.item_of(&letter, requested, cancelled)?)],
             lanes: vec![0],
             split: false,
             seed,
             excused: false,
+            alone: false,
         };
         let item = &*batch.items[0];
         let claim = item.claim();

@@ -104,6 +104,8 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             let second_run = matches!(ended, Err(Trouble::MustUndo | Trouble::Unwritten(_)));
             self.caution.observe(progress.undone || second_run);
             report.failure = progress.failure;
+            report.handled |= progress.handled;
+            report.committed = ended.is_ok();
             match ended {
                 Ok(()) => {
                     let letters = progress.letters.iter();
@@ -149,10 +151,17 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             .collect();
         W::run(self, unit, batch, verdicts, plan, progress).await?;
         self.write_staged(unit, batch, plan, progress).await?;
-        progress
-            .write_to(unit, &self.config.dead_letters)
-            .await
-            .map_err(Trouble::from)
+        progress.write_to(unit, &self.config.dead_letters).await?;
+        if let Some(guard) = self.crash_guard {
+            // What ran alone and has not been begun after all stays under suspicion.
+            let begun = progress.handled || progress.fates.iter().all(Fate::is_settled);
+            let keys = batch.keys();
+            if !keys.is_empty() && (begun || !batch.alone) {
+                unit.forget_started(guard.process, &keys).await?;
+                progress.dirty = true;
+            }
+        }
+        Ok(())
     }
 
     /// Looks whether there is room for the letter of an event, if it has one; if not, it is as if
@@ -283,7 +292,10 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             return Ok(Judged::Known(Fate::Held { wait: prior.wait }));
         }
         match decode::<W::Event>(&item.delivery) {
-            Ok(event) => Ok(Judged::Handle { key, prior, event }),
+            Ok(event) => {
+                progress.handled = true;
+                Ok(Judged::Handle { key, prior, event })
+            }
             Err(error) => {
                 let error = format!("the payload does not decode\n{}", error_chain(&*error));
                 progress.set_aside(

@@ -238,6 +238,7 @@ impl MemoryConnection {
             | Write::Row(_)
             | Write::Letter(_)
             | Write::DeleteLetter(_)
+            | Write::ForgetStarted(..)
             | Write::Forget(_) => None,
         });
         match last.flatten() {

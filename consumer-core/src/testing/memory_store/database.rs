@@ -13,6 +13,7 @@ use super::days::{Memory, Place};
 use super::error::MemoryError;
 use super::letters::LetterRow;
 use crate::clock::Clock;
+use crate::crash_guard::{ProcessId, Started};
 use crate::day::DaysFrom;
 use crate::dead_letter::DeadLetter;
 use crate::duplicate_ages::DuplicateAges;
@@ -38,6 +39,7 @@ pub(super) struct State {
     pub(super) retries: BTreeMap<(ConsumerId, EventKey), Retry>,
     pub(super) dead_letters: BTreeMap<(ConsumerId, [u8; 32]), LetterRow>,
     pub(super) duplicate_ages: BTreeMap<ConsumerId, DuplicateAges>,
+    pub(super) started: BTreeMap<(ConsumerId, EventKey), Started>,
     pub(super) tables: BTreeMap<String, Vec<String>>,
     pub(super) open: usize,
     pub(super) peak: usize,
@@ -100,6 +102,7 @@ pub(super) enum Write {
     Letter(Box<DeadLetter>),
     DeleteLetter(LetterId),
     Forget(EventKey),
+    ForgetStarted(ProcessId, EventKey),
 }
 
 /// What the inbox holds beside the key.
@@ -297,6 +300,7 @@ impl State {
                     }
                 }
             }
+            Write::ForgetStarted(process, key) => self.forget_started(consumer, process, &key),
             Write::DeleteLetter(id) => self.dead_letters.retain(|_, row| row.id != id),
             Write::Forget(key) => {
                 self.retries.remove(&(consumer, key));

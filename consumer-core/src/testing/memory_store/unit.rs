@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::connection::{MemoryConnection, MemoryRow};
 use super::database::{InboxKey, Lock, NotLocked, Retry, Write};
 use crate::claim::Claim;
+use crate::crash_guard::ProcessId;
 use crate::day::Day;
 use crate::dead_letter::DeadLetter;
 use crate::event_key::EventKey;
@@ -221,6 +222,18 @@ impl Unit for MemoryUnit {
         self.connection.round_trip().await?;
         self.connection
             .write(keys.iter().cloned().map(Write::Forget));
+        Ok(())
+    }
+
+    async fn forget_started(
+        &mut self,
+        process: ProcessId,
+        keys: &[EventKey],
+    ) -> Result<(), StoreError> {
+        self.connection.round_trip().await?;
+        let keys = keys.iter().cloned();
+        self.connection
+            .write(keys.map(|key| Write::ForgetStarted(process, key)));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod fingerprints;
 mod letters;
 mod redrive;
 mod rivals;
+mod started;
 mod units;
 
 pub use days::*;
@@ -20,6 +21,7 @@ pub use fingerprints::*;
 pub use letters::*;
 pub use redrive::*;
 pub use rivals::*;
+pub use started::*;
 pub use units::*;
 
 /// The database and its store, or the end of the test when the database is not there.

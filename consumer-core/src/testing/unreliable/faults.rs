@@ -35,6 +35,10 @@ pub enum Call {
     Begin,
     /// [`Store::charge`](crate::Store::charge).
     Charge,
+    /// [`Store::note_started`](crate::Store::note_started) and [`Store::put_started`](crate::Store::put_started).
+    NoteStarted,
+    /// [`Store::forget_started`](crate::Store::forget_started).
+    ForgetStarted,
     /// [`Store::maintain`](crate::Store::maintain).
     Maintain,
     /// [`Unit::claim`](crate::Unit::claim).
