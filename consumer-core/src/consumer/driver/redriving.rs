@@ -1,6 +1,7 @@
 //! Redriving the dead letters that somebody has asked for, one at a time beside everything else.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngCore;
@@ -178,7 +179,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         if Instant::now() < self.redriving.look_at {
             return;
         }
-        let (shop, after) = (self.shop.clone(), self.redriving.after);
+        let (shop, after) = (Arc::clone(&self.shop), self.redriving.after);
         self.redriving
             .errands
             .spawn(async move { Errand::Looked(shop.requested_redrives(after, PAGE).await) });
@@ -227,7 +228,7 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             Place::Lane(_, cancelled) => (None, cancelled),
             Place::Anywhere | Place::Elsewhere => (None, CancellationToken::new()),
         };
-        let (shop, seed) = (self.shop.clone(), self.rng.next_u64());
+        let (shop, seed) = (Arc::clone(&self.shop), self.rng.next_u64());
         let (requested, token) = (letter.clone(), cancelled.clone());
         self.redriving.errands.spawn(async move {
             Errand::Redriven(requested.id, shop.redrive(&requested, token, seed).await)

@@ -47,9 +47,10 @@ pub(in crate::consumer) enum Trouble {
 impl Trouble {
     /// Staged rows could not be written in one go: with one event it is known whose they are.
     pub(super) fn unwritten(batch: &Batch, error: StoreError) -> Self {
-        match error {
-            StoreError::RolledBack(_) if batch.items.len() > 1 => Self::Unwritten(error),
-            _ => error.into(),
+        if matches!(error, StoreError::RolledBack(_)) && batch.items.len() > 1 {
+            Self::Unwritten(error)
+        } else {
+            error.into()
         }
     }
 }
@@ -168,12 +169,11 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         let Some(source_key) = letter.map(|(_, letter)| letter.source_key) else {
             return Ok(true);
         };
-        let room = match progress.room {
-            Some(room) => room,
-            None => {
-                let limit = self.config.dead_letters.letters;
-                unit.room_for_letters(limit).await?
-            }
+        let room = if let Some(room) = progress.room {
+            room
+        } else {
+            let limit = self.config.dead_letters.letters;
+            unit.room_for_letters(limit).await?
         };
         progress.room = Some(room.saturating_sub(1));
         // One that is there already only counts once more.
