@@ -66,8 +66,9 @@ impl<S: Store, H: Handler<S>> Work<S> for Each<H> {
                 }
             };
             let (handled, took_db) = if let Some((handled, rows)) = plan.answers.remove(&at) {
-                rows.into_iter()
-                    .for_each(|row| progress.staged.push(at, row));
+                for row in rows {
+                    progress.staged.push(at, row);
+                }
                 (handled, false)
             } else {
                 let staged = &mut progress.staged;
@@ -147,12 +148,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, Each<H>> {
             None => {}
         }
         let handled = self.handled(key, result, unwritten);
-        let handled = match handled {
-            Handled::Applied(reply) if took_db && savepoint => {
-                self.keep(unit, staged, reply).await?
-            }
-            handled => handled,
-        };
+        if let Handled::Applied(reply) = &handled
+            && took_db
+            && savepoint
+        {
+            let kept = self.keep(unit, staged, reply.clone()).await?;
+            return Ok((kept, took_db));
+        }
         Ok((handled, took_db))
     }
 }

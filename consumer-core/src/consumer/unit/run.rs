@@ -47,9 +47,10 @@ pub(in crate::consumer) enum Trouble {
 impl Trouble {
     /// Staged rows could not be written in one go: with one event it is known whose they are.
     pub(super) fn unwritten(batch: &Batch, error: StoreError) -> Self {
-        match error {
-            StoreError::RolledBack(_) if batch.items.len() > 1 => Self::Unwritten(error),
-            _ => error.into(),
+        if matches!(error, StoreError::RolledBack(_)) && batch.items.len() > 1 {
+            Self::Unwritten(error)
+        } else {
+            error.into()
         }
     }
 }
