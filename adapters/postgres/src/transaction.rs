@@ -12,7 +12,7 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use crate::blame::is_disconnect;
+use crate::blame::{is_disconnect, misplaced};
 use crate::connections::{Connections, Silent};
 
 /// An open transaction.
@@ -40,7 +40,7 @@ impl Transaction {
     /// may wait for locks.
     ///
     /// # Errors
-    /// [`StoreError::RolledBack`].
+    /// [`StoreError::RolledBack`]; [`StoreError::Misconfigured`] when it names a table that is not there.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -69,7 +69,7 @@ impl Transaction {
             match (transaction.listened("BEGIN", limit, begun)).map_err(StoreError::rolled_back)? {
                 Ok(()) => return Ok(transaction),
                 Err(error) if others > 0 && is_disconnect(&error) => others -= 1,
-                Err(error) => return Err(StoreError::rolled_back(error)),
+                Err(error) => return Err(misplaced(error)),
             }
         }
     }
