@@ -2,6 +2,7 @@
 
 mod commits;
 mod connections;
+mod days;
 mod failover;
 mod plans;
 mod pooler;

@@ -19,6 +19,16 @@ pub(crate) fn service(variable: &str) -> Option<String> {
     }
 }
 
+/// The address of a service that is not everywhere; `None` skips the test.
+pub(crate) fn optional_service(variable: &str) -> Option<String> {
+    let address = std::env::var(variable).ok();
+    let address = address.filter(|address| !address.is_empty());
+    if address.is_none() {
+        println!("skipped: {variable} is not set");
+    }
+    address
+}
+
 /// A name that no other test, and no earlier run, has used.
 pub(crate) fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);

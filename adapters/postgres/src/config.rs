@@ -33,6 +33,11 @@ pub struct PostgresConfig {
     pub answer_timeout: Duration,
     /// How statements are sent. Default [`Statements::Named`].
     pub statements: Statements,
+    /// How many days before today the inbox remembers, where [`Postgres::migrate`](crate::Postgres::migrate)
+    /// makes a new one. Later [`Postgres::set_window_days`](crate::Postgres::set_window_days) changes it.
+    /// It must exceed the longest way a duplicate can still take. Default 8: a topic's usual retention
+    /// of seven days, and one to spare.
+    pub window_days: u32,
 }
 
 /// An isolation level. The inbox is right at each of them; the stricter ones fail more often, and
@@ -79,6 +84,7 @@ impl Default for PostgresConfig {
             statement_timeout: Duration::from_mins(1),
             answer_timeout: Duration::from_secs(10),
             statements: Statements::Named,
+            window_days: 8,
         }
     }
 }
@@ -140,6 +146,13 @@ impl PostgresConfig {
         self
     }
 
+    /// Sets [`PostgresConfig::window_days`].
+    #[must_use]
+    pub fn window_days(mut self, window_days: u32) -> Self {
+        self.window_days = window_days;
+        self
+    }
+
     pub(crate) fn validate(&self) -> Result<(), StoreError> {
         if let Some(schema) = self.schema.as_deref() {
             check_schema(schema)?;
@@ -165,11 +178,28 @@ impl PostgresConfig {
                 "answer_timeout is 0: no server answers in no time; 10 s is the default",
             ));
         }
-        Ok(())
+        check_window(self.window_days)
     }
 
     /// What begins a unit of work, all in one simple query.
+    ///
+    /// The lock keeps the floor and the open period where they are until the unit ends. It is taken by
+    /// the name of a table and not by a SELECT, which would take its snapshot before it waits: at the
+    /// stricter isolation levels the unit would then go on under the floor that was. It waits for one
+    /// who moves them, which takes a moment, and not as little as for a key that is held.
     pub(crate) fn begin(&self, claim_wait: Duration) -> String {
+        format!(
+            "{}; LOCK TABLE inbox_floor IN ROW SHARE MODE; SET LOCAL lock_timeout = {};",
+            self.begin_short(Self::BARRIER_WAIT),
+            milliseconds(claim_wait),
+        )
+    }
+
+    /// How long a unit waits for whoever moves the floor or the open period.
+    pub(crate) const BARRIER_WAIT: Duration = Duration::from_secs(10);
+
+    /// What begins a transaction that is no unit of work.
+    pub(crate) fn begin_short(&self, lock_wait: Duration) -> String {
         let isolation = match self.isolation {
             Isolation::ReadCommitted => "READ COMMITTED",
             Isolation::RepeatableRead => "REPEATABLE READ",
@@ -182,7 +212,7 @@ impl PostgresConfig {
              SET LOCAL lock_timeout = {}; {}",
             milliseconds(self.idle_in_transaction_timeout),
             milliseconds(self.statement_timeout),
-            milliseconds(claim_wait),
+            milliseconds(lock_wait),
             self.search_path(),
         )
     }
@@ -198,6 +228,15 @@ impl PostgresConfig {
             _ => String::new(),
         }
     }
+}
+
+pub(crate) fn check_window(days: u32) -> Result<(), StoreError> {
+    if (1..=3650).contains(&days) {
+        return Ok(());
+    }
+    Err(StoreError::misconfigured(format!(
+        "the window is to be {days} days, and can be 1 to 3650"
+    )))
 }
 
 /// The server reads 0 as "no limit", and takes 24 days at most.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oneffect_core::{Claim, DeadLetter, Letter, LetterId, LetterRow, Reopen, StoreError};
+use oneffect_core::{Claim, Day, DeadLetter, Letter, LetterId, LetterRow, Reopen, StoreError};
 
 use crate::claim::is_lock_timeout;
 use crate::keys::columns;
@@ -138,6 +138,7 @@ impl PostgresUnit {
             .bind(tenant)
             .bind(self.consumer.0)
             .bind(outcome)
+            .bind(claim.day.map(Day::number))
             .persistent(self.named)
             .execute(&mut *self.transaction)
             .await;

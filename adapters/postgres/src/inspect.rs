@@ -66,11 +66,13 @@ async fn rows_of(
 }
 fn add_settled(row: &PgRow, id: &EventId, records: &mut Records) -> sqlx::Result<()> {
     let recorded_at = time(row.try_get("recorded_at")?);
+    let day = Day::from_number(row.try_get("day")?);
     let fingerprint: Option<&[u8]> = row.try_get("fingerprint")?;
     let settled = SettledRecord {
-        filed: match id.day() {
-            Some(day) => Filed::OwnDay(day),
-            None => Filed::OpenPeriod(Day::of(recorded_at)),
+        filed: if row.try_get("is_own_day")? {
+            Filed::OwnDay(day)
+        } else {
+            Filed::OpenPeriod(day)
         },
         outcome: settled_from(row.try_get("outcome")?, row.try_get("reply")?)?,
         fingerprint: fingerprint.and_then(Fingerprint16::from_bytes),

@@ -2,9 +2,13 @@
 
 use oneffect_core::{Claim, EventKey};
 
-/// Keys in the order of the inbox's index, and where each was in the batch.
+/// A key as it is kept, and where it was in the batch.
+type Row = (Vec<u8>, Vec<u8>, usize);
+
+/// Keys in the order of the inbox's index.
+#[derive(Default)]
 pub(crate) struct Keys {
-    sorted: Vec<(Vec<u8>, Vec<u8>, usize)>,
+    sorted: Vec<Row>,
 }
 
 impl Keys {
@@ -18,31 +22,13 @@ impl Keys {
         Self { sorted }
     }
 
-    pub(crate) fn ids(&self) -> Vec<&[u8]> {
-        self.sorted.iter().map(|(id, _, _)| &**id).collect()
+    pub(crate) fn all(&self) -> Columns<'_> {
+        self.those(|_| true)
     }
 
-    pub(crate) fn tenants(&self) -> Vec<&[u8]> {
-        self.sorted.iter().map(|(_, tenant, _)| &**tenant).collect()
-    }
-
-    /// The claims' fingerprints in the order of the keys; `None` when there are none at all.
-    pub(crate) fn fingerprints(&self, claims: &[Claim]) -> Option<Vec<Option<Vec<u8>>>> {
-        let any = claims.iter().any(|claim| claim.fingerprint.is_some());
-        let bytes = |(_, _, place): &(Vec<u8>, Vec<u8>, usize)| {
-            let fingerprint = claims[*place].fingerprint?;
-            Some(fingerprint.to_bytes().to_vec())
-        };
-        any.then(|| self.sorted.iter().map(bytes).collect())
-    }
-
-    /// Id and tenant in one value, as the statements build it: no two keys have the same.
-    pub(crate) fn pairs(&self) -> Vec<Vec<u8>> {
-        let pair = |(id, tenant, _): &(Vec<u8>, Vec<u8>, usize)| {
-            let length = u32::try_from(id.len()).unwrap_or(u32::MAX).to_be_bytes();
-            [&length, &**id, &**tenant].concat()
-        };
-        self.sorted.iter().map(pair).collect()
+    /// Those whose place in the batch is asked for.
+    pub(crate) fn those(&self, asked: impl Fn(usize) -> bool) -> Columns<'_> {
+        Columns(self.sorted.iter().filter(|key| asked(key.2)).collect())
     }
 
     /// Where a key was in the batch.
@@ -51,6 +37,44 @@ impl Keys {
             (&**other_id, &**other_tenant).cmp(&(id, tenant))
         });
         Some(self.sorted[found.ok()?].2)
+    }
+}
+
+/// Some of the keys, in their order.
+pub(crate) struct Columns<'k>(Vec<&'k Row>);
+
+impl Columns<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<&[u8]> {
+        self.0.iter().map(|(id, _, _)| &**id).collect()
+    }
+
+    pub(crate) fn tenants(&self) -> Vec<&[u8]> {
+        self.0.iter().map(|(_, tenant, _)| &**tenant).collect()
+    }
+
+    /// Something of each, by its place in the batch.
+    pub(crate) fn map<T>(&self, value: impl Fn(usize) -> T) -> Vec<T> {
+        self.0.iter().map(|(_, _, place)| value(*place)).collect()
+    }
+
+    /// The claims' fingerprints in the order of the keys; `None` when there are none at all.
+    pub(crate) fn fingerprints(&self, claims: &[Claim]) -> Option<Vec<Option<Vec<u8>>>> {
+        let any = claims.iter().any(|claim| claim.fingerprint.is_some());
+        let bytes = |place: usize| Some(claims[place].fingerprint?.to_bytes().to_vec());
+        any.then(|| self.map(bytes))
+    }
+
+    /// Id and tenant in one value, as the statements build it: no two keys have the same.
+    pub(crate) fn pairs(&self) -> Vec<Vec<u8>> {
+        let pair = |(id, tenant, _): &&Row| {
+            let length = u32::try_from(id.len()).unwrap_or(u32::MAX).to_be_bytes();
+            [&length, &**id, &**tenant].concat()
+        };
+        self.0.iter().map(pair).collect()
     }
 }
 

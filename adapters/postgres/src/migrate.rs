@@ -9,6 +9,7 @@ use oneffect_core::StoreError;
 use sqlx::PgConnection;
 
 use crate::blame::is_outage;
+use crate::partitions::create_missing;
 use crate::store::Postgres;
 use crate::transaction::Transaction;
 
@@ -81,7 +82,8 @@ impl Postgres {
 
     async fn run(&self, to: i32, back: bool) -> Result<(), StoreError> {
         // No deadlines: a rival may take as long as it needs.
-        let begin = "BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 0; \
+                     SET LOCAL statement_timeout = 0; \
                      SET LOCAL idle_in_transaction_session_timeout = '1min'";
         let mut transaction = Transaction::begin(self.connections(), begin, Duration::ZERO).await?;
         let from = self.prepare(&mut transaction).await.map_err(failed)?;
@@ -92,6 +94,9 @@ impl Postgres {
             )));
         }
         apply(&mut transaction, from, to).await.map_err(failed)?;
+        if from < 1 && to >= 1 {
+            self.prepare_inbox(&mut transaction).await.map_err(failed)?;
+        }
         transaction.commit().await
     }
 
@@ -113,6 +118,18 @@ impl Postgres {
         }
         execute(transaction, KEEP_COUNT).await?;
         current_version(transaction).await
+    }
+
+    /// A new inbox, with nothing in it.
+    async fn prepare_inbox(&self, transaction: &mut Transaction) -> sqlx::Result<()> {
+        let days = i32::try_from(self.config().window_days).unwrap_or(i32::MAX);
+        sqlx::query(include_str!("queries/first_window.sql"))
+            .bind(days)
+            .persistent(false)
+            .execute(&mut **transaction)
+            .await?;
+        create_missing(transaction, &[]).await?;
+        Ok(())
     }
 }
 

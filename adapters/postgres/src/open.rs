@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oneffect_core::{ConsumerId, StoreError};
+use oneffect_core::{ConsumerId, DaysFrom, StoreError};
 use sqlx::Row;
 
 use crate::blame::misplaced;
@@ -11,7 +11,11 @@ use crate::store::Postgres;
 use crate::transaction::{Transaction, heard};
 
 impl Postgres {
-    pub(crate) async fn open_consumer(&self, name: &str) -> Result<ConsumerId, StoreError> {
+    pub(crate) async fn open_consumer(
+        &self,
+        name: &str,
+        days: DaysFrom,
+    ) -> Result<ConsumerId, StoreError> {
         if name.contains('\0') {
             return Err(StoreError::misconfigured(format!(
                 "the consumer's name {name:?} contains NUL"
@@ -24,12 +28,13 @@ impl Postgres {
             "the start",
             self.check_environment(&mut transaction)
         )?;
-        let id = heard!(
+        let (id, kept) = heard!(
             transaction,
             "the start",
-            self.intern(&mut transaction, name)
+            self.intern(&mut transaction, name, days)
         )
         .map_err(misplaced)?;
+        days.check_against(&kept, name)?;
         transaction.commit().await?;
         Ok(id)
     }
@@ -84,21 +89,29 @@ impl Postgres {
         Ok(())
     }
 
-    /// A name keeps its number for ever, also when two processes bring it up at once.
-    async fn intern(&self, transaction: &mut Transaction, name: &str) -> sqlx::Result<ConsumerId> {
+    /// A name keeps its number for ever, and where its days come from, also when two processes bring
+    /// it up at once.
+    async fn intern(
+        &self,
+        transaction: &mut Transaction,
+        name: &str,
+        days: DaysFrom,
+    ) -> sqlx::Result<(ConsumerId, String)> {
         let find = include_str!("queries/find_consumer.sql");
-        let found = sqlx::query_scalar(find).bind(name).persistent(self.named());
-        if let Some(id) = found.fetch_optional(&mut **transaction).await? {
-            return Ok(ConsumerId(id));
+        let found = sqlx::query_as(find).bind(name).persistent(self.named());
+        if let Some((id, kept)) = found.fetch_optional(&mut **transaction).await? {
+            return Ok((ConsumerId(id), kept));
         }
         // Waits for a rival that adds the same name, and then leaves it to the rival.
         sqlx::query(include_str!("queries/add_consumer.sql"))
             .bind(name)
+            .bind(days.as_str())
             .persistent(self.named())
             .execute(&mut **transaction)
             .await?;
-        let found = sqlx::query_scalar(find).bind(name).persistent(self.named());
-        Ok(ConsumerId(found.fetch_one(&mut **transaction).await?))
+        let found = sqlx::query_as(find).bind(name).persistent(self.named());
+        let (id, kept) = found.fetch_one(&mut **transaction).await?;
+        Ok((ConsumerId(id), kept))
     }
 }
 

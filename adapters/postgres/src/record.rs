@@ -2,6 +2,7 @@
 
 use oneffect_core::{EventKey, Settled, StoreError};
 
+use crate::filed::{TABLES, span};
 use crate::keys::{Keys, columns};
 use crate::unit::PostgresUnit;
 
@@ -14,43 +15,72 @@ impl PostgresUnit {
         &mut self,
         outcomes: &[(EventKey, Settled)],
     ) -> Result<(), StoreError> {
-        let mut ids = Vec::with_capacity(outcomes.len());
-        let mut tenants = Vec::with_capacity(outcomes.len());
-        let mut codes = Vec::with_capacity(outcomes.len());
-        let mut replies = Vec::with_capacity(outcomes.len());
-        for (key, settled) in outcomes {
-            let (id, tenant) = columns(key);
-            let (code, reply) = settled_to(settled)?;
-            ids.push(id);
-            tenants.push(tenant);
-            codes.push(code);
-            replies.push(reply);
+        for table in TABLES {
+            let mut ids = Vec::new();
+            let mut tenants = Vec::new();
+            let mut days = Vec::new();
+            let mut codes = Vec::new();
+            let mut replies = Vec::new();
+            for (key, settled) in outcomes {
+                let filed = self.filed.of(key).ok_or_else(|| unclaimed(key))?;
+                if filed.table != table {
+                    continue;
+                }
+                let (id, tenant) = columns(key);
+                let (code, reply) = settled_to(settled)?;
+                ids.push(id);
+                tenants.push(tenant);
+                days.push(filed.day.number());
+                codes.push(code);
+                replies.push(reply);
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            sqlx::query(table.queries().record.as_str())
+                .bind(ids)
+                .bind(tenants)
+                .bind(codes)
+                .bind(replies)
+                .bind(self.consumer.0)
+                .bind(days)
+                .persistent(self.named)
+                .execute(&mut *self.transaction)
+                .await
+                .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
         }
-        sqlx::query(include_str!("queries/record.sql"))
-            .bind(ids)
-            .bind(tenants)
-            .bind(codes)
-            .bind(replies)
-            .bind(self.consumer.0)
-            .persistent(self.named)
-            .execute(&mut *self.transaction)
-            .await
-            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
         Ok(())
     }
 
     pub(crate) async fn delete_claims(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
-        let keys = Keys::of(keys);
-        sqlx::query(include_str!("queries/unclaim.sql"))
-            .bind(keys.ids())
-            .bind(keys.pairs())
-            .bind(self.consumer.0)
-            .persistent(self.named)
-            .execute(&mut *self.transaction)
-            .await
-            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        for table in TABLES {
+            let filed = keys
+                .iter()
+                .filter_map(|key| Some((key, self.filed.of(key)?)));
+            let here = filed.filter(|(_, filed)| filed.table == table);
+            let Some(days) = span(here.clone().map(|(_, filed)| filed.day)) else {
+                continue;
+            };
+            let keys = Keys::of(here.map(|(key, _)| key));
+            sqlx::query(table.queries().unclaim.as_str())
+                .bind(keys.all().ids())
+                .bind(keys.all().pairs())
+                .bind(self.consumer.0)
+                .bind(days.start().number())
+                .bind(days.end().number())
+                .persistent(self.named)
+                .execute(&mut *self.transaction)
+                .await
+                .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        }
         Ok(())
     }
+}
+
+fn unclaimed(key: &EventKey) -> StoreError {
+    StoreError::misconfigured(format!(
+        "an outcome was recorded for the event key {key}, which this unit has not claimed"
+    ))
 }
 
 fn settled_to(settled: &Settled) -> Result<(i16, Option<&[u8]>), StoreError> {

@@ -46,8 +46,8 @@ impl PostgresUnit {
     pub(crate) async fn delete_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
         let keys = Keys::of(keys);
         sqlx::query(include_str!("queries/forget_attempts.sql"))
-            .bind(keys.ids())
-            .bind(keys.pairs())
+            .bind(keys.all().ids())
+            .bind(keys.all().pairs())
             .bind(self.consumer.0)
             .persistent(self.named)
             .execute(&mut *self.transaction)

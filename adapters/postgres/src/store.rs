@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Store, StoreError,
+    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, Store,
+    StoreError, Window,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
@@ -16,6 +17,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::blame::{blame, is_outage, is_stale_plan};
 use crate::config::{PostgresConfig, Statements};
 use crate::connections::{Connections, NoConnection, diagnose, place};
+use crate::filed::FiledKeys;
 use crate::pooler::{PoolerReport, refuses_parameter};
 use crate::staged::{PostgresRow, StagedRow};
 use crate::transaction::Transaction;
@@ -147,12 +149,19 @@ impl Postgres {
     /// Begins a transaction that is no unit of work. Such ones are short, and wait for nobody who
     /// holds a key.
     pub(crate) async fn begin_plain(&self) -> Result<Transaction, StoreError> {
-        let wait = Duration::from_secs(10);
+        self.begin_waiting(Duration::from_secs(10)).await
+    }
+
+    /// As [`Postgres::begin_plain`], with another deadline for locks.
+    pub(crate) async fn begin_waiting(&self, wait: Duration) -> Result<Transaction, StoreError> {
+        Transaction::begin(&self.connections, &self.plain(wait), wait).await
+    }
+
+    fn plain(&self, wait: Duration) -> String {
         let config = PostgresConfig::clone(&self.config);
-        let sql = config
+        config
             .isolation(crate::Isolation::ReadCommitted)
-            .begin(wait);
-        Transaction::begin(&self.connections, &sql, wait).await
+            .begin_short(wait)
     }
 
     /// A transaction that reads one state of the database, also of a standby, and dates as ISO has
@@ -162,7 +171,7 @@ impl Postgres {
         let config = PostgresConfig::clone(&self.config);
         let begin = config
             .isolation(crate::Isolation::RepeatableRead)
-            .begin(wait);
+            .begin_short(wait);
         let begin = format!("{begin}; SET TRANSACTION READ ONLY; SET LOCAL datestyle = 'ISO'");
         Transaction::begin(&self.connections, &begin, wait).await
     }
@@ -174,16 +183,22 @@ impl Store for Postgres {
     type Row = PostgresRow;
     type Unit = PostgresUnit;
 
-    async fn open(&self, consumer: &str, _days: DaysFrom) -> Result<ConsumerId, StoreError> {
-        self.open_consumer(consumer).await
+    async fn open(&self, consumer: &str, days: DaysFrom) -> Result<ConsumerId, StoreError> {
+        self.open_consumer(consumer, days).await
     }
 
     async fn begin(&self, begin: Begin) -> Result<PostgresUnit, StoreError> {
         let sql = self.config.begin(begin.claim_wait);
-        let transaction = Transaction::begin(&self.connections, &sql, begin.claim_wait).await?;
+        let wait = PostgresConfig::BARRIER_WAIT;
+        let transaction = Transaction::begin(&self.connections, &sql, wait).await?;
         Ok(PostgresUnit {
             transaction,
             consumer: begin.consumer,
+            begin,
+            begin_sql: sql,
+            begin_partitions: self.plain(wait),
+            used: false,
+            filed: FiledKeys::default(),
             transaction_id: None,
             after_claim: self
                 .lock_timeout
@@ -222,6 +237,18 @@ impl Store for Postgres {
 
     async fn duplicate_ages(&self, consumer: ConsumerId) -> Result<DuplicateAges, StoreError> {
         self.read_duplicate_ages(consumer).await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.window_days().await.map(Window::Days)
+    }
+
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
+        self.maintain_days().await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.window_days().await.map(Window::Days)
     }
 
     async fn examine(&self) -> Vec<Finding> {

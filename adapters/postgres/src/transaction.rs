@@ -12,7 +12,7 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use crate::blame::{is_disconnect, misplaced};
+use crate::blame::{is_disconnect, is_outage, misplaced};
 use crate::connections::{Connections, Silent};
 
 /// An open transaction.
@@ -40,7 +40,7 @@ impl Transaction {
     /// may wait for locks.
     ///
     /// # Errors
-    /// [`StoreError::RolledBack`]; [`StoreError::Misconfigured`] when it names a table that is not there.
+    /// [`StoreError::RolledBack`]; [`StoreError::Misconfigured`] when our tables are not there.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -63,15 +63,30 @@ impl Transaction {
                 ended: false,
                 condemned: false,
             };
-            let sql = AssertSqlSafe(sql.to_owned()).into_sql_str();
-            let begun = PgTransactionManager::begin(&mut transaction.connection, Some(sql));
-            let begun = timeout(limit, begun).await;
+            let begun = timeout(limit, transaction.begin_here(sql)).await;
             match (transaction.listened("BEGIN", limit, begun)).map_err(StoreError::rolled_back)? {
                 Ok(()) => return Ok(transaction),
                 Err(error) if others > 0 && is_disconnect(&error) => others -= 1,
                 Err(error) => return Err(misplaced(error)),
             }
         }
+    }
+
+    async fn begin_here(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned()).into_sql_str();
+        PgTransactionManager::begin(&mut self.connection, Some(sql)).await
+    }
+
+    /// Rolls back, and begins another on the same connection.
+    pub(crate) async fn begin_again(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        PgTransactionManager::rollback(&mut self.connection).await?;
+        self.begin_here(sql).await
+    }
+
+    /// Commits, and begins another on the same connection.
+    pub(crate) async fn commit_and_begin(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        PgTransactionManager::commit(&mut self.connection).await?;
+        self.begin_here(sql).await
     }
 
     /// How long to wait for the answer to a statement: longer than the server works on one.
@@ -189,5 +204,57 @@ impl Deref for Transaction {
 impl DerefMut for Transaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.connection
+    }
+}
+
+/// A pooled connection for one simple query that is a transaction of its own.
+pub(crate) struct Alone {
+    connection: PoolConnection<sqlx::Postgres>,
+    connections: Arc<Connections>,
+    /// See [`Connections::renew`].
+    generation: u64,
+    answered: bool,
+}
+
+impl Alone {
+    /// Sends several statements as one simple query, which the server runs as one transaction: an error
+    /// undoes all of it, and nothing has to be sent to end it. Answers within the time that the server
+    /// allows any one statement, or not at all.
+    ///
+    /// # Errors
+    /// The outer one is [`StoreError::RolledBack`], when the server is not heard.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection; the server may finish what it has read.
+    pub(crate) async fn run(
+        connections: &Arc<Connections>,
+        sql: String,
+    ) -> Result<Result<(), sqlx::Error>, StoreError> {
+        let generation = connections.generation();
+        let mut alone = Self {
+            connection: (connections.acquire().await).map_err(StoreError::rolled_back)?,
+            connections: Arc::clone(connections),
+            generation,
+            answered: false,
+        };
+        let limit = connections.limit;
+        let answer = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *alone.connection);
+        let answer = timeout(limit, answer).await.map_err(|_elapsed| {
+            connections.renew();
+            let (call, waited) = ("a step of maintenance", limit);
+            StoreError::rolled_back(Silent { call, waited })
+        })?;
+        alone.answered = !answer.as_ref().is_err_and(is_outage);
+        Ok(answer.map(|_| ()))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if self.answered && self.generation == self.connections.generation() {
+            self.connections.give_back(&mut self.connection);
+        } else {
+            self.connection.close_on_drop();
+        }
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, Reopen, Settled, StoreError, Unit,
-    Verdict,
+    Begin, Claim, ConsumerId, DeadLetter, EventKey, Letter, LetterId, Reopen, Settled, StoreError,
+    Unit, Verdict,
 };
 use sqlx::{Connection, PgConnection};
 
 use crate::blame::{code, is_outage};
 use crate::commit::commit;
+use crate::filed::FiledKeys;
 use crate::staged::PostgresRow;
 use crate::transaction::{Transaction, heard};
 
@@ -20,6 +21,15 @@ use crate::transaction::{Transaction, heard};
 pub struct PostgresUnit {
     pub(crate) transaction: Transaction,
     pub(crate) consumer: ConsumerId,
+    /// What it began with, should it have to begin again.
+    pub(crate) begin: Begin,
+    pub(crate) begin_sql: String,
+    /// What begins the transaction that creates missing partitions.
+    pub(crate) begin_partitions: String,
+    /// Whether it has done anything that would be lost if it began again.
+    pub(crate) used: bool,
+    /// Where the keys of the claims are.
+    pub(crate) filed: FiledKeys,
     /// The id that the server gave to the transaction when it first wrote something.
     pub(crate) transaction_id: Option<String>,
     /// The `lock_timeout` that handlers run with, which is not the claim's.
@@ -91,14 +101,17 @@ impl Unit for PostgresUnit {
     }
 
     fn connection(&mut self) -> &mut PgConnection {
+        self.used = true;
         &mut self.transaction
     }
 
     async fn write(&mut self, rows: &[PostgresRow]) -> Result<(), StoreError> {
+        self.used = true;
         self.write_staged(rows).await
     }
 
     async fn savepoint(&mut self) -> Result<(), StoreError> {
+        self.used = true;
         self.run("SAVEPOINT oneffect_handler").await
     }
 
@@ -131,6 +144,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn set_aside(&mut self, letters: &[DeadLetter]) -> Result<(), StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "dead letters",
@@ -139,6 +153,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn room_for_letters(&mut self, limit: u64) -> Result<u64, StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "the room for dead letters",
@@ -147,6 +162,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn has_letter(&mut self, source_key: &[u8; 32]) -> Result<bool, StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "a look for a dead letter",
@@ -155,6 +171,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn take_letter(&mut self, id: LetterId) -> Result<Option<Letter>, StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "a dead letter taken",
@@ -163,6 +180,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn delete_letter(&mut self, id: LetterId) -> Result<(), StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "a dead letter deleted",
@@ -171,6 +189,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn reopen(&mut self, claim: &Claim, what: Reopen) -> Result<(), StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "a dead letter reopened",
@@ -179,6 +198,7 @@ impl Unit for PostgresUnit {
     }
 
     async fn forget_attempts(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {
+        self.used = true;
         heard!(
             self.transaction,
             "settled attempts",

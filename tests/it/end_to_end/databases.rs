@@ -138,7 +138,7 @@ impl Database for OnPostgres {
     }
 
     async fn settled(&self) -> i64 {
-        sqlx::query_scalar("SELECT count(*) FROM inbox")
+        sqlx::query_scalar("SELECT count(*) FROM inbox_readable")
             .fetch_one(&self.pool)
             .await
             .unwrap()

@@ -1,6 +1,7 @@
 //! PostgreSQL, a schema for each test.
 
 use std::error::Error;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use oneffect_core::testing::store_contract::{Ending, Fixture, StoredLetter};
@@ -9,23 +10,32 @@ use oneffect_postgres::{Postgres, PostgresConfig};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgConnection, PgPool, Row};
 
-use crate::support::{service, unique};
+use crate::support::{optional_service, service, unique};
+
+/// The server that all tests of PostgreSQL run on.
+pub(crate) type OnPostgres = OnServer<0>;
+/// PostgreSQL 18, where there is one: what has to do with partitions runs on both.
+pub(crate) type OnPostgres18 = OnServer<18>;
 
 /// A migrated schema of its own, with a table of effects, and a pool that is not the store's.
-pub(crate) struct OnPostgres {
+pub(crate) struct OnServer<const SERVER: u8> {
     pub(crate) url: String,
     pub(crate) schema: String,
     pub(crate) store: Postgres,
     pub(crate) pool: PgPool,
 }
 
-impl OnPostgres {
+impl<const SERVER: u8> OnServer<SERVER> {
     pub(crate) async fn fresh_with(config: PostgresConfig) -> Option<Self> {
         Some(Self::unmigrated(config).await?.migrated().await)
     }
 
     pub(crate) async fn unmigrated(config: PostgresConfig) -> Option<Self> {
-        let url = service("DATABASE_URL")?;
+        let url = if SERVER == 18 {
+            optional_service("DATABASE_URL_18")?
+        } else {
+            service("DATABASE_URL")?
+        };
         let schema = unique("store");
         let options: PgConnectOptions = url.parse().unwrap();
         let pool = PgPoolOptions::new()
@@ -67,7 +77,7 @@ impl OnPostgres {
     }
 }
 
-impl Fixture for OnPostgres {
+impl<const SERVER: u8> Fixture for OnServer<SERVER> {
     type Store = Postgres;
     const CONCURRENT_UNITS: bool = true;
     const ABORTS_ON_ERROR: bool = true;
@@ -122,6 +132,23 @@ impl Fixture for OnPostgres {
             .try_into()
             .unwrap()
     }
+
+    async fn set_clock(&self, now: SystemTime) {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION oneffect_now() RETURNS timestamptz
+                 LANGUAGE sql STABLE PARALLEL SAFE RETURN to_timestamp({:.3})",
+            now.as_secs_f64()
+        );
+        let set = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        set.execute(&self.pool).await.unwrap();
+    }
+
+    async fn remembered(&self) -> usize {
+        let sql = "SELECT (SELECT count(*) FROM inbox) + (SELECT count(*) FROM inbox_open)";
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap();
+        count.try_into().unwrap()
+    }
 }
 
 fn letter(row: &PgRow) -> StoredLetter {
@@ -148,4 +175,10 @@ fn letter(row: &PgRow) -> StoredLetter {
 
 mod read_committed {
     oneffect_core::store_contract!(super::OnPostgres);
+    oneffect_core::days_contract!(super::OnPostgres);
+}
+
+mod on_18 {
+    oneffect_core::store_contract!(super::OnPostgres18);
+    oneffect_core::days_contract!(super::OnPostgres18);
 }

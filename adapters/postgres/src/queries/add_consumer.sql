@@ -1,1 +1,1 @@
-INSERT INTO consumer (name) VALUES ($1) ON CONFLICT (name) DO NOTHING
+INSERT INTO consumer (name, days_from) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING

@@ -1,1 +1,1 @@
-SELECT id FROM consumer WHERE name = $1
+SELECT id, days_from FROM consumer WHERE name = $1
