@@ -174,7 +174,8 @@ impl Postgres {
         let mut owns_all = true;
         for row in rows {
             findings.extend(rights(&row).map_err(StoreError::rolled_back)?);
-            owns_all &= row.try_get("is_owner").map_err(StoreError::rolled_back)?;
+            let is_owner = row.try_get::<bool, _>("is_owner");
+            owns_all &= is_owner.map_err(StoreError::rolled_back)?;
         }
         if findings.is_empty() {
             findings.push(Finding::ok("the role may read and write all of our tables"));
