@@ -41,7 +41,6 @@ impl Postgres {
                 return findings;
             }
         };
-        findings.push(self.examine_pooling().await);
         if !is_migrated {
             return findings;
         }
@@ -108,22 +107,6 @@ impl Postgres {
         transaction.rollback().await;
         findings.push(schema_version(version, schema.as_deref()));
         Ok(version == SCHEMA_VERSION)
-    }
-
-    async fn examine_pooling(&self) -> Finding {
-        match self.pooler().await {
-            Ok(report) if report.is_right() => Finding::ok(report.to_string()),
-            Ok(report) => Finding::problem(
-                "connections and statements do not fit together",
-                report.to_string(),
-                "as said there: consumers refuse to start",
-            ),
-            Err(error) => Finding::warning(
-                format!("a pooler cannot be looked for: {}", error_chain(&error)),
-                "one that hands out connections by transaction would go unnoticed",
-                "two more connections are needed for a moment: see max_connections",
-            ),
-        }
     }
 
     async fn examine_clock(&self) -> Finding {
