@@ -84,6 +84,19 @@ fn window_finding(system: &str, check: &WindowCheck, config: &ConsumerConfig) ->
     finding
 }
 
+/// Where the days of a consumer's events come from, as the store keeps it
+/// ([`DaysFrom::as_str`](crate::DaysFrom::as_str)): for stores.
+pub fn days_from(consumer: &str, kept: &str) -> Finding {
+    let source = if kept == crate::DaysFrom::Producer.as_str() {
+        "a time that the producer repeats"
+    } else {
+        "the times inside their ids"
+    };
+    Finding::ok(format!(
+        "consumer {consumer} takes the days of its events from {source}"
+    ))
+}
+
 /// What the ages of a consumer's duplicates say about the window: for stores, which know both.
 pub fn duplicate_ages(consumer: &str, ages: &DuplicateAges, window: Window) -> Finding {
     /// Of the window; what comes later is close to not being recognised at all.

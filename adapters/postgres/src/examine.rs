@@ -19,6 +19,9 @@ const TABLES: &[(&str, &str)] = &[
     ("inbox_open", "SELECT INSERT UPDATE DELETE"),
     ("inbox_floor", "SELECT UPDATE"),
     ("inbox_period", "SELECT INSERT DELETE"),
+    ("inbox_open", "SELECT INSERT UPDATE DELETE"),
+    ("inbox_floor", "SELECT UPDATE"),
+    ("inbox_period", "SELECT INSERT DELETE"),
     ("retry", "SELECT INSERT UPDATE DELETE"),
     ("dead_letter", "SELECT INSERT UPDATE DELETE"),
     ("duplicate_age", "SELECT INSERT UPDATE"),
@@ -38,11 +41,10 @@ impl Postgres {
                 return findings;
             }
         };
-        findings.push(self.examine_pooling().await);
-        findings.push(self.examine_clock().await);
         if !is_migrated {
             return findings;
         }
+        findings.push(self.examine_clock().await);
         for part in [self.examine_rights().await, self.examine_consumers().await] {
             findings.extend(part.unwrap_or_else(|error| {
                 let what = format!("the schema cannot be read: {}", error_chain(&error));
@@ -101,31 +103,15 @@ impl Postgres {
         Ok(version == SCHEMA_VERSION)
     }
 
-    async fn examine_pooling(&self) -> Finding {
-        match self.pooler().await {
-            Ok(report) if report.is_right() => Finding::ok(report.to_string()),
-            Ok(report) => Finding::problem(
-                "connections and statements do not fit together",
-                report.to_string(),
-                "as said there: consumers refuse to start",
-            ),
-            Err(error) => Finding::warning(
-                format!("a pooler cannot be looked for: {}", error_chain(&error)),
-                "one that hands out connections by transaction would go unnoticed",
-                "two more connections are needed for a moment: see max_connections",
-            ),
-        }
-    }
-
     async fn examine_clock(&self) -> Finding {
         let answer = async {
-            let mut transaction = self.begin_plain().await?;
-            // The first statement of a transaction waits for its turn; this one does not.
+            // It is the time at which the transaction began.
             let probe = ClockProbe::start();
+            let mut transaction = self.begin_plain().await?;
             let seconds: f64 = heard!(
                 transaction,
                 "an examination",
-                sqlx::query_scalar("SELECT extract(epoch FROM clock_timestamp())::float8")
+                sqlx::query_scalar("SELECT extract(epoch FROM oneffect_now())::float8")
                     .persistent(false)
                     .fetch_one(&mut *transaction)
             )
@@ -162,18 +148,22 @@ impl Postgres {
         .map_err(StoreError::rolled_back)?;
         transaction.rollback().await;
         let mut findings = Vec::new();
+        let mut owns_all = true;
         for row in rows {
             findings.extend(rights(&row).map_err(StoreError::rolled_back)?);
+            let is_owner = row.try_get::<bool, _>("is_owner");
+            owns_all &= is_owner.map_err(StoreError::rolled_back)?;
         }
         if findings.is_empty() {
             findings.push(Finding::ok("the role may read and write all of our tables"));
         }
+        findings.push(ownership(owns_all));
         Ok(findings)
     }
 
     async fn examine_consumers(&self) -> Result<Vec<Finding>, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let consumers: Vec<(i32, String)> = heard!(
+        let consumers: Vec<(i32, String, String)> = heard!(
             transaction,
             "an examination",
             sqlx::query_as(include_str!("queries/consumers.sql"))
@@ -184,7 +174,8 @@ impl Postgres {
         transaction.rollback().await;
         let window = self.window().await.unwrap_or(Window::Unlimited);
         let mut findings = Vec::new();
-        for (id, name) in consumers {
+        for (id, name, days_from) in consumers {
+            findings.push(doctor::days_from(&name, &days_from));
             let ages = self.read_duplicate_ages(ConsumerId(id)).await?;
             findings.push(doctor::duplicate_ages(&name, &ages, window));
         }
@@ -270,6 +261,20 @@ fn schema_version(found: i32, schema: Option<&str>) -> Finding {
         ),
     };
     Finding::problem(what, "consumers refuse to start", to_do)
+}
+
+/// Only its owner can give a table partitions, and drop them.
+fn ownership(owns_all: bool) -> Finding {
+    if owns_all {
+        return Finding::ok("the role may create and drop partitions");
+    }
+    Finding::warning(
+        "the role does not own our tables",
+        "it can neither create the partitions of days to come nor drop those that are forgotten: a \
+         claim that misses its partition fails",
+        "have a role that owns them run `oneffect maintain` every day; or GRANT the owner's role to \
+         this one",
+    )
 }
 
 /// What the role lacks on one table.

@@ -274,12 +274,12 @@ impl Store for Postgres {
         self.read_duplicate_ages(consumer).await
     }
 
-    async fn window(&self) -> Result<Window, StoreError> {
-        self.window_days().await.map(Window::Days)
-    }
-
     async fn maintain(&self) -> Result<Maintained, StoreError> {
         self.maintain_days().await
+    }
+
+    async fn window(&self) -> Result<Window, StoreError> {
+        self.window_days().await.map(Window::Days)
     }
 
     async fn examine(&self) -> Vec<Finding> {

@@ -73,13 +73,15 @@ impl Sqlite {
     }
 
     async fn examine_consumers(&self) -> Result<Vec<Finding>, StoreError> {
-        let consumers: Vec<(i32, String)> = sqlx::query_as(include_str!("queries/consumers.sql"))
-            .fetch_all(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let consumers: Vec<(i32, String, String)> =
+            sqlx::query_as(include_str!("queries/consumers.sql"))
+                .fetch_all(self.pool())
+                .await
+                .map_err(StoreError::rolled_back)?;
         let window = self.window().await.unwrap_or(Window::Unlimited);
         let mut findings = Vec::new();
-        for (id, name) in consumers {
+        for (id, name, days_from) in consumers {
+            findings.push(doctor::days_from(&name, &days_from));
             let ages = self.read_duplicate_ages(ConsumerId(id)).await?;
             findings.push(doctor::duplicate_ages(&name, &ages, window));
         }

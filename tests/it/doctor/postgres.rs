@@ -46,6 +46,8 @@ async fn a_database_that_is_fit_says_so() {
         "connections are sessions of their own",
         "of version",
         "may read and write all of our tables",
+        "may create and drop partitions",
+        "consumer ledger takes the days of its events from the times inside their ids",
         "duplicates of consumer ledger came within 2 h",
     ] {
         assert_eq!(finding(&findings, part).level, Level::Ok, "{findings:#?}");
@@ -71,6 +73,22 @@ async fn settings_that_lose_commits_or_take_none_are_problems() {
             Level::Problem,
             "{findings:#?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_differs_is_told_by_how_much() {
+    let fixture = fixture!(fresh_with);
+    for (seconds, level) in [(0, Level::Ok), (30, Level::Warning), (-90, Level::Problem)] {
+        let clock = format!(
+            "CREATE OR REPLACE FUNCTION oneffect_now() RETURNS timestamptz
+                 LANGUAGE sql STABLE PARALLEL SAFE
+             RETURN now() + {seconds} * interval '1 second'"
+        );
+        run(&fixture.pool, clock).await;
+        let findings = fixture.store.examine().await;
+        let clock = finding(&findings, "the database's clock");
+        assert_eq!(clock.level, level, "{clock}");
     }
 }
 
@@ -101,7 +119,6 @@ async fn a_database_that_is_away_is_a_problem_and_no_error() {
 
     let findings = away.examine().await;
 
-    assert_eq!(findings.len(), 1, "{findings:#?}");
     assert_eq!(finding(&findings, "cannot be asked").level, Level::Problem);
 }
 
@@ -142,6 +159,8 @@ async fn a_role_without_rights_is_told_which() {
     let findings = as_role().examine().await;
     let enough = finding(&findings, "may read and write all of our tables");
     assert_eq!(enough.level, Level::Ok);
+    let owner = finding(&findings, "does not own our tables");
+    assert_eq!(owner.level, Level::Warning);
 
     run(
         &fixture.pool,

@@ -1,1 +1,1 @@
-SELECT id, name FROM consumer ORDER BY name
+SELECT id, name, days FROM consumer ORDER BY name
