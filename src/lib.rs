@@ -76,7 +76,8 @@ pub use oneffect_core::*;
 pub use oneffect_kafka::{Kafka, KafkaConfig};
 #[cfg(feature = "postgres")]
 pub use oneffect_postgres::{
-    Isolation, Postgres, PostgresConfig, PostgresRow, Statements, staged_row as postgres_row,
+    Isolation, PoolerReport, Pooling, Postgres, PostgresConfig, PostgresRow, Statements,
+    staged_row as postgres_row,
 };
 #[cfg(feature = "sqlite")]
 pub use oneffect_sqlite::{Sqlite, SqliteConfig, SqliteRow, staged_row as sqlite_row};

@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Look at the events that were set aside, have them handled again, or delete them
     #[command(subcommand, after_help = help::LETTERS)]
     DeadLetters(letters::DeadLetters),
-    /// Forget what is old enough and make room for what comes, as every consumer does by itself
+    /// Forget what is old enough and make room for what comes, as every consumer does
     #[command(after_help = help::MAINTAIN)]
     Maintain,
 }

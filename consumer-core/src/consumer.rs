@@ -14,12 +14,15 @@ mod unit;
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 pub use config::ConsumerConfig;
 pub use redrive::{Redrive, RedriveReport};
 pub use run_error::RunError;
 
+use self::unit::Work;
+use crate::batch_handler::BatchHandler;
 use crate::dead_letter::DeadLetterBounds;
 use crate::fingerprint::Fingerprint;
 use crate::flow::Limit;
@@ -62,7 +65,7 @@ use crate::window::ReplayHorizon;
 /// Consumer::new("ledger", source, other_store, Ledger);
 /// # }
 /// ```
-pub struct Consumer<Src, S, H> {
+pub struct Consumer<Src, S, H, Calls = OneByOne> {
     name: Box<str>,
     source: Src,
     store: S,
@@ -70,20 +73,70 @@ pub struct Consumer<Src, S, H> {
     config: ConsumerConfig,
     stats: StatsHandle,
     health: HealthHandle,
+    calls: PhantomData<Calls>,
 }
+
+/// Marks a consumer whose [`Handler`] is called for each event.
+#[derive(Debug)]
+pub struct OneByOne(());
+
+/// Marks a consumer whose [`BatchHandler`] is called for all fresh events of a batch.
+#[derive(Debug)]
+pub struct AllAtOnce(());
 
 impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
     /// A consumer of that name. The name is part of every event key: two consumers with different
     /// names each handle every event once, and renaming one makes it handle all of them again.
     pub fn new(name: impl Into<Box<str>>, source: Src, store: S, handler: H) -> Self {
+        Self::with(name.into(), source, store, handler)
+    }
+
+    /// Opens store and source, and runs until `shutdown` completes, then finishes the units that run, gives everything else
+    /// back to the broker, and returns the final numbers.
+    ///
+    /// # Errors
+    /// What a person must mend before it can start, what it cannot recover from while running, and
+    /// a stop that took longer than its deadline: see [`RunError`]. No error loses or doubles an
+    /// effect.
+    ///
+    /// # Cancel safety
+    /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
+    /// the broker delivers again. Prefer `shutdown`.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+        self.run_with(unit::Each, shutdown).await
+    }
+}
+
+impl<Src: Source, S: Store, H: BatchHandler<S>> Consumer<Src, S, H, AllAtOnce> {
+    /// A consumer of that name whose handler is given whole batches; see [`Consumer::new`] and
+    /// [`BatchHandler`].
+    pub fn batches(name: impl Into<Box<str>>, source: Src, store: S, handler: H) -> Self {
+        Self::with(name.into(), source, store, handler)
+    }
+
+    /// As the `run` of a consumer that handles events one by one.
+    ///
+    /// # Errors
+    /// See there.
+    ///
+    /// # Cancel safety
+    /// See there.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+        self.run_with(unit::Whole, shutdown).await
+    }
+}
+
+impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
+    fn with(name: Box<str>, source: Src, store: S, handler: H) -> Self {
         Self {
-            name: name.into(),
+            name,
             source,
             store,
             handler,
             config: ConsumerConfig::default(),
             stats: StatsHandle::default(),
             health: HealthHandle::starting(),
+            calls: PhantomData,
         }
     }
 
@@ -268,18 +321,15 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         self.health.clone()
     }
 
-    /// Opens store and source, and runs until `shutdown` completes, then finishes the units that run, gives everything else
-    /// back to the broker, and returns the final numbers.
-    ///
-    /// # Errors
-    /// What a person must mend before it can start, what it cannot recover from while running, and
-    /// a stop that took longer than its deadline: see [`RunError`]. No error loses or doubles an
-    /// effect.
-    ///
-    /// # Cancel safety
-    /// Dropping the future is a crash as far as the outside can tell: running units roll back, and
-    /// the broker delivers again. Prefer `shutdown`.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Stats, RunError> {
+    async fn run_with<W: Work<S>>(
+        mut self,
+        work: impl FnOnce(H) -> W,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Stats, RunError>
+    where
+        Src: Source,
+        S: Store,
+    {
         // However this ends: what no longer runs is not ready.
         let _ended = Ended(self.health.clone());
         self.config.validate().map_err(RunError::Config)?;
@@ -296,7 +346,7 @@ impl<Src: Source, S: Store, H: Handler<S>> Consumer<Src, S, H> {
         }
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
-        let shop = unit::Workshop::new(consumer, self.store, self.handler, &self.config);
+        let shop = unit::Workshop::new(consumer, self.store, work(self.handler), &self.config);
         driver::Driver::new(
             &self.name,
             source,
@@ -319,7 +369,7 @@ impl Drop for Ended {
     }
 }
 
-impl<Src, S: fmt::Debug, H> fmt::Debug for Consumer<Src, S, H> {
+impl<Src, S: fmt::Debug, H, Calls> fmt::Debug for Consumer<Src, S, H, Calls> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
             .field("name", &self.name)

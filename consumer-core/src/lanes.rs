@@ -267,7 +267,7 @@ impl<T: Clone> LaneTable<T> {
         (!taken.items.is_empty()).then_some(taken)
     }
 
-    /// Keeps a lane from running until [`Lanes::finish`], for something that belongs into it and
+    /// Keeps a lane from running until [`LaneTable::finish`], for something that belongs into it and
     /// does not come from it. `None` while it runs; else also when it was to go on, if it waited.
     pub(crate) fn occupy(&mut self, key: &LaneKey) -> Option<(LaneId, Option<Instant>)> {
         let known = self.by_key.get(key).copied();
@@ -283,13 +283,16 @@ impl<T: Clone> LaneTable<T> {
                 }
                 State::Waiting(until) => {
                     self.waiting.remove(&(until, id));
+                    Self::no_longer_held(&mut self.held, lane);
                     Some(until)
                 }
             };
             lane.state = State::Running(0);
+            *self.running.entry(key.assignment()).or_default() += 1;
             return Some((id, until));
         }
         let id = self.make(key.clone(), VecDeque::new(), State::Running(0));
+        *self.running.entry(key.assignment()).or_default() += 1;
         Some((id, None))
     }
 

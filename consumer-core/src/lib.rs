@@ -3,6 +3,7 @@
 //! This crate holds the words, the traits and the consumer; it names no broker and no database.
 //! Use the facade crate `oneffect`, which adds those.
 
+mod batch_handler;
 mod batch_size;
 mod caution;
 mod claim;
@@ -38,6 +39,7 @@ mod retry;
 mod shutdown;
 mod source;
 mod span;
+mod staged;
 mod stats;
 mod store;
 mod telemetry;
@@ -46,8 +48,11 @@ pub mod testing;
 mod watermark;
 mod window;
 
+pub use batch_handler::{BatchContext, BatchHandler, BatchResult, Fresh, Outcomes, all_done, each};
 pub use claim::Claim;
-pub use consumer::{Consumer, ConsumerConfig, Redrive, RedriveReport, RunError};
+pub use consumer::{
+    AllAtOnce, Consumer, ConsumerConfig, OneByOne, Redrive, RedriveReport, RunError,
+};
 pub use context::Context;
 pub use day::{Day, DaysFrom};
 pub use dead_letter::{Cut, DeadLetter, DeadLetterBounds, DeadLetterKind};

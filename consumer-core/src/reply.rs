@@ -39,7 +39,7 @@ impl Reply {
 }
 
 /// Why a reply cannot be stored; no retry mends it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Unstorable {
     #[error("the reply has {len} bytes, more than the {limit} of the consumer's reply_limit")]
     TooLarge { len: usize, limit: usize },

@@ -57,7 +57,7 @@ pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// What [`Context::db`](crate::Context::db) lends to the handler.
     type Connection: Send;
     /// What a handler can stage: a typed row that the unit writes with all others of its table.
-    type Row: Send + 'static;
+    type Row: Send + Sync + 'static;
     /// A transaction that has begun.
     type Unit: Unit<Connection = Self::Connection, Row = Self::Row> + 'static;
 
@@ -152,7 +152,7 @@ pub trait Unit: Send + Sized {
     /// See [`Store::Connection`].
     type Connection: Send;
     /// See [`Store::Row`].
-    type Row: Send;
+    type Row: Send + Sync;
 
     /// Claims keys by inserting them, and answers one verdict for each, in the order given. The keys
     /// are distinct; their order is free (the store sorts what it inserts).
@@ -167,7 +167,7 @@ pub trait Unit: Send + Sized {
 
     /// Writes staged rows, one statement a table, tables in registered order, rows in the order
     /// given.
-    async fn write(&mut self, rows: Vec<Self::Row>) -> Result<(), StoreError>;
+    async fn write(&mut self, rows: &[Self::Row]) -> Result<(), StoreError>;
 
     /// Sets the one savepoint that a handler runs in.
     async fn savepoint(&mut self) -> Result<(), StoreError>;
@@ -177,6 +177,13 @@ pub trait Unit: Send + Sized {
 
     /// Keeps all since the savepoint, and removes it. Fails if a statement since then has failed.
     async fn release_savepoint(&mut self) -> Result<(), StoreError>;
+
+    /// How many rows this transaction has inserted, updated and deleted so far, in whatever units
+    /// and of whatever tables, as long as it grows with each; `None` if that cannot be told. Only
+    /// asked for checks in builds with debug assertions.
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
 
     /// Gives claims back: units that wait for these keys see them `Fresh` once this one commits.
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError>;

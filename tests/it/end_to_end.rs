@@ -7,6 +7,7 @@ mod hostile;
 mod isolation;
 mod payloads;
 mod processes;
+mod redrive;
 mod staged;
 mod storm;
 

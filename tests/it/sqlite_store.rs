@@ -2,12 +2,13 @@
 
 use oneffect_core::testing::store_contract::{Fixture, ageless};
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, EventId, EventKey, Prior, Settled, Store, StoreError, Unit,
-    Verdict,
+    Begin, Blame, Claim, ConsumerId, DaysFrom, EventId, EventKey, Prior, Settled, Store,
+    StoreError, Unit, Verdict,
 };
 use oneffect_sqlite::{SCHEMA_VERSION, Sqlite, SqliteConfig, SqliteUnit};
 use sqlx::Connection;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;
 
 use crate::store_contract::sqlite::OnSqlite;
@@ -322,6 +323,7 @@ async fn no_statement_reads_the_inbox_from_end_to_end() {
         include_str!("../../adapters/sqlite/src/queries/settled.sql"),
         include_str!("../../adapters/sqlite/src/queries/unclaim.sql"),
         include_str!("../../adapters/sqlite/src/queries/record.sql"),
+        include_str!("../../adapters/sqlite/src/queries/forget_days.sql"),
         include_str!("../../adapters/sqlite/src/queries/forget_attempts.sql"),
     ] {
         let explain = format!("EXPLAIN QUERY PLAN {sql}");
@@ -337,5 +339,103 @@ async fn no_statement_reads_the_inbox_from_end_to_end() {
                 .any(|scan| step.contains(scan));
             assert!(!scans, "{step}: {sql}");
         }
+    }
+}
+
+/// Rows of a day that is forgotten twenty days later, when the clock stands.
+async fn with_old_rows(rows: usize) -> OnSqlite {
+    let fixture = OnSqlite::migrated().await;
+    let store = &fixture.store;
+    let consumer = store.open("ledger", DaysFrom::Id).await.unwrap();
+    let keys: Vec<Claim> = (0..rows).map(|n| key(&format!("old-{n}")).into()).collect();
+    for batch in keys.chunks(1000) {
+        let mut unit = store.begin(Begin::new(consumer)).await.unwrap();
+        unit.claim(batch).await.unwrap();
+        unit.commit().await.unwrap();
+    }
+    let now: f64 = sqlx::query_scalar("SELECT now FROM oneffect_now")
+        .fetch_one(&fixture.pool)
+        .await
+        .unwrap();
+    let later = Duration::from_secs_f64(now) + Duration::from_hours(20 * 24);
+    fixture.set_clock(SystemTime::UNIX_EPOCH + later).await;
+    fixture
+}
+
+/// Field case 128: what is forgotten goes in steps, and another process writes between them.
+#[tokio::test(flavor = "multi_thread")]
+async fn forgetting_goes_in_small_steps_between_which_others_write() {
+    const ROWS: usize = 20_000;
+    let fixture = with_old_rows(ROWS).await;
+    let other = Sqlite::open(fixture.path.to_str().unwrap()).await.unwrap();
+    let consumer = other.open("ledger", DaysFrom::Id).await.unwrap();
+    let forgotten = AtomicBool::new(false);
+
+    let (maintained, written) = tokio::join!(
+        async {
+            let maintained = fixture.store.maintain().await.unwrap();
+            forgotten.store(true, Ordering::Relaxed);
+            maintained
+        },
+        async {
+            let mut written = 0;
+            while !forgotten.load(Ordering::Relaxed) {
+                let unit = holder(&other, consumer, &format!("new-{written}")).await;
+                unit.commit().await.unwrap();
+                written += 1;
+            }
+            written
+        }
+    );
+
+    assert_eq!(maintained.dropped, ROWS as u64);
+    assert!(!maintained.postponed);
+    assert!(written > 1, "nobody else could write");
+    assert_eq!(fixture.remembered().await, written);
+}
+
+/// Invariant 8, with the process killed at any moment.
+#[tokio::test]
+async fn the_floor_is_recorded_before_anything_is_forgotten() {
+    const ROWS: usize = 2_000;
+    let fixture = with_old_rows(ROWS).await;
+    let floor = async || -> i64 {
+        let floor = sqlx::query_scalar("SELECT floor FROM inbox_floor");
+        floor.fetch_one(&fixture.pool).await.unwrap()
+    };
+    let before = floor().await;
+    let mut left = ROWS;
+    for millis in 0.. {
+        let round = fixture.store.maintain();
+        let _ = tokio::time::timeout(Duration::from_millis(millis), round).await;
+        let (rows, floor) = (fixture.remembered().await, floor().await);
+        assert!(rows <= left, "what is forgotten is back");
+        assert!(rows == ROWS || floor == before + 20, "forgotten unsaid");
+        left = rows;
+        if left == 0 {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_window_belongs_to_the_database() {
+    let fixture = OnSqlite::migrated().await;
+    let store = &fixture.store;
+    assert_eq!(store.window_days().await.unwrap(), 8);
+    let before = store.maintain().await.unwrap().floor.unwrap();
+
+    store.set_window_days(30).await.unwrap();
+    let longer = store.maintain().await.unwrap();
+    // What is forgotten stays so, however far back the inbox is to remember from now on.
+    assert_eq!(longer.floor, Some(before));
+    assert_eq!(longer.window_days, Some(30));
+    store.set_window_days(2).await.unwrap();
+    let shorter = store.maintain().await.unwrap();
+    assert_eq!(shorter.floor, Some(before.plus(6)));
+
+    for refused in [0, 3651] {
+        let refused = store.set_window_days(refused).await;
+        assert!(message(refused.unwrap_err()).contains("1 to 3650"));
     }
 }

@@ -19,7 +19,7 @@ use crate::config::KafkaConfig;
 use crate::context::Context;
 use crate::fault::{self, Fault, Quiet};
 use crate::record::Record;
-use crate::state::Shared;
+use crate::state::{Shared, Wanted};
 use crate::topics;
 
 /// What the thread is started with.
@@ -142,8 +142,9 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How many records are read before pauses are looked at.
 const BATCH: usize = 500;
 
-/// How long reading may stand still while the runtime is behind, before partitions are paused and
-/// polling goes on. Pausing throws away what is prefetched.
+/// How long reading may stand still while the runtime is behind or wants partitions paused, before
+/// they are and polling goes on. Pausing throws away what is prefetched, to be fetched again; a
+/// runtime that works has room again long before that.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 struct Poller {
@@ -227,7 +228,8 @@ impl Poller {
     /// everything is paused, and polling goes on.
     fn waits_for_room(&mut self) -> bool {
         let state = self.shared.lock();
-        let (full, ready) = (state.is_full(), state.has_ready());
+        let full = state.is_full() || state.awaits_pause();
+        let ready = state.has_ready();
         drop(state);
         if self.held {
             if !ready {
@@ -243,7 +245,12 @@ impl Poller {
         if since.elapsed() < PATIENCE {
             return true;
         }
-        self.hold(true);
+        self.full_since = None;
+        if self.shared.lock().is_full() {
+            self.hold(true);
+        } else {
+            self.apply(Wanted::All);
+        }
         false
     }
 
@@ -255,10 +262,17 @@ impl Poller {
     }
 
     fn apply_pauses(&mut self) {
-        if !self.shared.take_pauses_changed() {
-            return;
+        if self.shared.take_pauses_changed() {
+            self.apply(if self.held {
+                Wanted::Paused
+            } else {
+                Wanted::Resumed
+            });
         }
-        let changes = self.shared.lock().pause_changes(self.held);
+    }
+
+    fn apply(&mut self, wanted: Wanted) {
+        let changes = self.shared.lock().pause_changes(wanted);
         let list = |partitions: &[(Arc<str>, i32)]| {
             let mut list = TopicPartitionList::with_capacity(partitions.len());
             for (topic, partition) in partitions {

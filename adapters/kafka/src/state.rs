@@ -325,18 +325,28 @@ impl State {
         }
     }
 
+    /// Whether a partition is to be paused, and is not yet.
+    pub(crate) fn awaits_pause(&self) -> bool {
+        let mut owned = self.owned.values();
+        !self.stopped && owned.any(|owned| owned.pause_wanted && !owned.paused)
+    }
+
     /// What is to be paused and resumed, marked as done.
-    pub(crate) fn pause_changes(&mut self, all: bool) -> PauseChanges {
-        let all = all || self.stopped;
+    pub(crate) fn pause_changes(&mut self, wanted: Wanted) -> PauseChanges {
         let mut changes = PauseChanges::default();
         for owned in self.owned.values_mut() {
-            let wanted = all || owned.pause_wanted;
-            if wanted == owned.paused {
+            let pause = match wanted {
+                _ if self.stopped => true,
+                Wanted::Paused => true,
+                Wanted::Resumed => owned.pause_wanted && owned.paused,
+                Wanted::All => owned.pause_wanted,
+            };
+            if pause == owned.paused {
                 continue;
             }
-            owned.paused = wanted;
+            owned.paused = pause;
             let partition = (Arc::clone(&owned.topic), owned.partition);
-            if wanted {
+            if pause {
                 changes.pause.push(partition);
             } else {
                 changes.resume.push(partition);
@@ -344,6 +354,17 @@ impl State {
         }
         changes
     }
+}
+
+/// Which pauses are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// All partitions'.
+    Paused,
+    /// Those that the runtime wants.
+    All,
+    /// Those of them that are already.
+    Resumed,
 }
 
 impl Owned {

@@ -8,10 +8,11 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use crate::claim::{NoPartition, Vanished};
 use crate::connections::{NoConnection, Silent};
+use crate::dead_letter::LetterGone;
 
 /// `None` for errors that are not this store's.
 pub(crate) fn blame(error: &(dyn Error + 'static)) -> Option<Blame> {
-    if error.is::<Vanished>() || error.is::<NoPartition>() {
+    if error.is::<Vanished>() || error.is::<NoPartition>() || error.is::<LetterGone>() {
         return Some(Blame::Contention);
     }
     if error.is::<Silent>() || error.is::<NoConnection>() {

@@ -68,7 +68,8 @@ pub enum Statements {
     /// other connections, and [`Postgres::pool`](crate::Postgres::pool), is its own affair: there a
     /// statement must stand in a transaction as well.
     ///
-    /// COST
+    /// Each statement takes a second round trip, so a unit that claims and writes one staged table takes
+    /// six instead of four: measured, 1.7 times as long for a single event, and 1.2 times for 500.
     Unnamed,
 }
 

@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Postgres;
+use crate::transaction::heard;
 
 /// Our tables, and what a consumer does with them.
 const TABLES: &[(&str, &str)] = &[
@@ -25,7 +26,7 @@ const TABLES: &[(&str, &str)] = &[
 
 impl Postgres {
     pub(crate) async fn examine_all(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
+        let mut findings = vec![self.examine_pooler().await];
         let is_migrated = match self.examine_server(&mut findings).await {
             Ok(is_migrated) => is_migrated,
             Err(error) => {
@@ -37,6 +38,7 @@ impl Postgres {
                 return findings;
             }
         };
+        findings.push(self.examine_pooling().await);
         findings.push(self.examine_clock().await);
         if !is_migrated {
             return findings;
@@ -55,21 +57,47 @@ impl Postgres {
         findings
     }
 
+    /// Whether a pooler stands before the server, and whether the store works right behind it.
+    async fn examine_pooler(&self) -> Finding {
+        match self.pooler().await {
+            Ok(report) if report.is_right() => Finding::ok(report.to_string()),
+            Ok(report) => {
+                Finding::problem(report.to_string(), "no consumer starts", report.advice())
+            }
+            Err(error) => Finding::warning(
+                format!(
+                    "whether there is a pooler cannot be told: {}",
+                    error_chain(&error)
+                ),
+                "statements of other clients might run in place of ours",
+                "try again",
+            ),
+        }
+    }
+
     /// Tells whether there is a schema to go on with.
     async fn examine_server(&self, findings: &mut Vec<Finding>) -> Result<bool, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let row = sqlx::query(include_str!("queries/examine.sql"))
-            .persistent(false)
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let row = heard!(
+            transaction,
+            "an examination",
+            sqlx::query(include_str!("queries/examine.sql"))
+                .bind(self.schema())
+                .persistent(false)
+                .fetch_one(&mut *transaction)
+        )
+        .map_err(StoreError::rolled_back)?;
         findings.extend(server(&row).map_err(StoreError::rolled_back)?);
         let schema: Option<String> = row.try_get("schema").map_err(StoreError::rolled_back)?;
         let has_versions = row
             .try_get("is_migrated")
             .map_err(StoreError::rolled_back)?;
         let version = if has_versions {
-            let version = current_version(&mut transaction).await;
+            let version = heard!(
+                transaction,
+                "an examination",
+                current_version(&mut transaction)
+            );
             version.map_err(StoreError::rolled_back)?
         } else {
             0
@@ -79,17 +107,35 @@ impl Postgres {
         Ok(version == SCHEMA_VERSION)
     }
 
+    async fn examine_pooling(&self) -> Finding {
+        match self.pooler().await {
+            Ok(report) if report.is_right() => Finding::ok(report.to_string()),
+            Ok(report) => Finding::problem(
+                "connections and statements do not fit together",
+                report.to_string(),
+                "as said there: consumers refuse to start",
+            ),
+            Err(error) => Finding::warning(
+                format!("a pooler cannot be looked for: {}", error_chain(&error)),
+                "one that hands out connections by transaction would go unnoticed",
+                "two more connections are needed for a moment: see max_connections",
+            ),
+        }
+    }
+
     async fn examine_clock(&self) -> Finding {
         let answer = async {
             let mut transaction = self.begin_plain().await?;
             // The first statement of a transaction waits for its turn; this one does not.
             let probe = ClockProbe::start();
-            let seconds: f64 =
+            let seconds: f64 = heard!(
+                transaction,
+                "an examination",
                 sqlx::query_scalar("SELECT extract(epoch FROM clock_timestamp())::float8")
                     .persistent(false)
                     .fetch_one(&mut *transaction)
-                    .await
-                    .map_err(StoreError::rolled_back)?;
+            )
+            .map_err(StoreError::rolled_back)?;
             let since = Duration::try_from_secs_f64(seconds).unwrap_or_default();
             let finding = probe.finish(SystemTime::UNIX_EPOCH + since);
             transaction.rollback().await;
@@ -110,13 +156,16 @@ impl Postgres {
     async fn examine_rights(&self) -> Result<Vec<Finding>, StoreError> {
         let (names, privileges): (Vec<&str>, Vec<&str>) = TABLES.iter().copied().unzip();
         let mut transaction = self.begin_plain().await?;
-        let rows = sqlx::query(include_str!("queries/examine_rights.sql"))
-            .bind(names)
-            .bind(privileges)
-            .persistent(false)
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let rows = heard!(
+            transaction,
+            "an examination",
+            sqlx::query(include_str!("queries/examine_rights.sql"))
+                .bind(names)
+                .bind(privileges)
+                .persistent(false)
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(StoreError::rolled_back)?;
         transaction.rollback().await;
         let mut findings = Vec::new();
         for row in rows {
@@ -130,11 +179,14 @@ impl Postgres {
 
     async fn examine_consumers(&self) -> Result<Vec<Finding>, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let consumers: Vec<(i32, String)> = sqlx::query_as(include_str!("queries/consumers.sql"))
-            .persistent(false)
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let consumers: Vec<(i32, String)> = heard!(
+            transaction,
+            "an examination",
+            sqlx::query_as(include_str!("queries/consumers.sql"))
+                .persistent(false)
+                .fetch_all(&mut *transaction)
+        )
+        .map_err(StoreError::rolled_back)?;
         transaction.rollback().await;
         let window = self.window().await.unwrap_or(Window::Unlimited);
         let mut findings = Vec::new();

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use crate::blame::misplaced;
 use crate::store::Postgres;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 
 impl Postgres {
     /// What the inbox holds and for how long. Only reads, one state of the database; rows are not
@@ -22,29 +22,36 @@ impl Postgres {
     /// Dropping the future rolls back.
     pub async fn inbox(&self) -> Result<InboxReport, StoreError> {
         let mut transaction = self.begin_reading().await?;
-        let report = read(&mut transaction).await.map_err(misplaced)?;
+        let limits = include_str!("queries/inbox_limits.sql");
+        let limits = rows_of(&mut transaction, limits).await?;
+        let consumers = include_str!("queries/inbox_consumers.sql");
+        let consumers = rows_of(&mut transaction, consumers).await?;
+        let parts = include_str!("queries/inbox_parts.sql");
+        let parts = rows_of(&mut transaction, parts).await?;
         transaction.rollback().await;
-        Ok(report)
+        report(&limits, &consumers, &parts).map_err(StoreError::rolled_back)
     }
 }
 
-async fn read(transaction: &mut Transaction) -> sqlx::Result<InboxReport> {
-    let limits = sqlx::query(include_str!("queries/inbox_limits.sql"))
-        .persistent(false)
-        .fetch_one(&mut **transaction)
-        .await?;
+async fn rows_of(
+    transaction: &mut Transaction,
+    sql: &'static str,
+) -> Result<Vec<PgRow>, StoreError> {
+    let rows = sqlx::query(sql).persistent(false);
+    heard!(
+        transaction,
+        "the inbox's size",
+        rows.fetch_all(&mut **transaction)
+    )
+    .map_err(misplaced)
+}
+
+fn report(limits: &[PgRow], consumers: &[PgRow], parts: &[PgRow]) -> sqlx::Result<InboxReport> {
+    let limits = limits.first().ok_or(sqlx::Error::RowNotFound)?;
     let mut report = InboxReport::new(Day::from_number(limits.try_get("today")?));
     report.window = Window::Days(narrow(limits.try_get("window_days")?));
     report.floor = Some(Day::from_number(limits.try_get("floor")?));
-    let consumers = sqlx::query(include_str!("queries/inbox_consumers.sql"))
-        .persistent(false)
-        .fetch_all(&mut **transaction)
-        .await?;
     report.consumers = consumers.iter().map(consumer).collect::<Result<_, _>>()?;
-    let parts = sqlx::query(include_str!("queries/inbox_parts.sql"))
-        .persistent(false)
-        .fetch_all(&mut **transaction)
-        .await?;
     report.parts = parts.iter().map(part).collect::<Result<_, _>>()?;
     report.bytes = report.parts.iter().filter_map(|part| part.bytes).sum();
     Ok(report)

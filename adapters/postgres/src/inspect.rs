@@ -13,7 +13,7 @@ use crate::blame::misplaced;
 use crate::record::settled_from;
 use crate::store::Postgres;
 use crate::times::time;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, heard};
 
 /// By consumer and tenant.
 type Records = BTreeMap<(String, Tenant), EventRecord>;
@@ -32,11 +32,11 @@ impl Postgres {
         let mut transaction = self.begin_reading().await?;
         let mut records = Records::new();
         let settled = include_str!("queries/inspect_inbox.sql");
-        for row in self.rows_of(&mut transaction, settled, id).await? {
+        for row in rows_of(&mut transaction, settled, id).await? {
             add_settled(&row, id, &mut records).map_err(StoreError::rolled_back)?;
         }
         let failed = include_str!("queries/inspect_retry.sql");
-        for row in self.rows_of(&mut transaction, failed, id).await? {
+        for row in rows_of(&mut transaction, failed, id).await? {
             add_failed(&row, id, &mut records).map_err(StoreError::rolled_back)?;
         }
         transaction.rollback().await;
@@ -47,21 +47,23 @@ impl Postgres {
         }
         Ok(records.into_values().collect())
     }
-
-    async fn rows_of(
-        &self,
-        transaction: &mut Transaction,
-        sql: &'static str,
-        id: &EventId,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        let rows = sqlx::query(sql).bind(id.to_bytes().to_vec());
-        rows.persistent(false)
-            .fetch_all(&mut **transaction)
-            .await
-            .map_err(misplaced)
-    }
 }
 
+async fn rows_of(
+    transaction: &mut Transaction,
+    sql: &'static str,
+    id: &EventId,
+) -> Result<Vec<PgRow>, StoreError> {
+    let rows = sqlx::query(sql)
+        .bind(id.to_bytes().to_vec())
+        .persistent(false);
+    heard!(
+        transaction,
+        "an inspection",
+        rows.fetch_all(&mut **transaction)
+    )
+    .map_err(misplaced)
+}
 fn add_settled(row: &PgRow, id: &EventId, records: &mut Records) -> sqlx::Result<()> {
     let recorded_at = time(row.try_get("recorded_at")?);
     let day = Day::from_number(row.try_get("day")?);

@@ -1,4 +1,5 @@
-//! Dead letters, for operators and for the runtime's redrives.
+//! Dead letters, for operators and for the runtime's redrives. Operators do not open a consumer, which
+//! would find out about a pooler, so no statement here is kept by name.
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl Postgres {
         + Send,
     ) -> Result<Vec<PgRow>, StoreError> {
         let mut transaction = self.begin_plain().await?;
-        let query = bind(bind_filter(sqlx::query(sql), filter)).persistent(self.named());
+        let query = bind(bind_filter(sqlx::query(sql), filter)).persistent(false);
         let rows = heard!(
             transaction,
             "dead letters",
@@ -89,7 +90,7 @@ impl DeadLetters for Postgres {
             "dead letters",
             sqlx::query(include_str!("queries/letter.sql"))
                 .bind(id.0)
-                .persistent(self.named())
+                .persistent(false)
                 .fetch_optional(&mut *transaction)
         )
         .map_err(misplaced)?;
@@ -150,7 +151,7 @@ impl DeadLetters for Postgres {
                 .bind(consumer.0)
                 .bind(after.map_or(0, |after| after.0))
                 .bind(i64::from(limit))
-                .persistent(self.named())
+                .persistent(false)
                 .fetch_all(&mut *transaction)
         )
         .map_err(misplaced)?;
@@ -172,7 +173,7 @@ impl DeadLetters for Postgres {
                 .bind(id.0)
                 .bind(storable(error))
                 .bind(wait.map(|wait| wait.min(LONGEST_WAIT).as_secs_f64()))
-                .persistent(self.named())
+                .persistent(false)
                 .execute(&mut *transaction)
         )
         .map_err(misplaced)?;
@@ -185,7 +186,7 @@ impl DeadLetters for Postgres {
             transaction,
             "old attempts",
             sqlx::query(include_str!("queries/sweep_retries.sql"))
-                .persistent(self.named())
+                .persistent(false)
                 .execute(&mut *transaction)
         )
         .map_err(misplaced)?;

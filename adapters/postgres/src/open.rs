@@ -46,6 +46,7 @@ impl Postgres {
                 .fetch_one(&mut **transaction)
                 .await;
         let environment = sqlx::query(include_str!("queries/environment.sql"))
+            .bind(self.schema())
             .persistent(false)
             .fetch_one(&mut **transaction)
             .await

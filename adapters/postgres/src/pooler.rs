@@ -49,9 +49,25 @@ impl PoolerReport {
             Pooling::Statement => false,
         }
     }
+
+    /// What to do where it does not.
+    pub fn advice(&self) -> &'static str {
+        match self.pooling {
+            Pooling::Session => "nothing",
+            Pooling::Transaction => {
+                "set PostgresConfig::statements to Statements::Unnamed, and give each sqlx query in \
+                 handlers `.persistent(false)`; or connect to the server itself, or to a pooler in \
+                 session mode"
+            }
+            Pooling::Statement => {
+                "connect to the server itself, or to a pooler in session mode, or to one in \
+                 transaction mode with PostgresConfig::statements set to Statements::Unnamed"
+            }
+        }
+    }
 }
 
-/// What was found, whether that is right, what it costs and what to do.
+/// What was found, whether that is right, and what it costs.
 impl fmt::Display for PoolerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.pooling, self.statements) {
@@ -72,15 +88,11 @@ impl fmt::Display for PoolerReport {
             (Pooling::Transaction, Statements::Named) => {
                 "a pooler hands out connections by transaction (PgBouncer's pool_mode = transaction), \
                  and statements are kept by name: another client's statement could run in place of \
-                 ours, without an error. Set PostgresConfig::statements to Statements::Unnamed, and \
-                 give each sqlx query in handlers `.persistent(false)`; or connect to the server \
-                 itself, or to a pooler in session mode"
+                 ours, without an error"
             }
             (Pooling::Statement, _) => {
                 "a pooler hands out connections by statement (PgBouncer's pool_mode = statement), so \
-                 there are no transactions, and an effect cannot commit together with its event's key. \
-                 Connect to the server itself, or to a pooler in session mode, or to one in \
-                 transaction mode with Statements::Unnamed"
+                 there are no transactions, and an effect cannot commit together with its event's key"
             }
         })
     }
@@ -126,7 +138,10 @@ impl Postgres {
             None => self.pooler().await?,
         };
         if !report.is_right() {
-            return Err(StoreError::misconfigured(report.to_string()));
+            return Err(StoreError::misconfigured(format!(
+                "{report}: {}",
+                report.advice()
+            )));
         }
         // A rival has found the same.
         let _ = self.pooling.set(report);

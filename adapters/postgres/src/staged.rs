@@ -3,11 +3,10 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 
-use async_trait::async_trait;
 use oneffect_core::StoreError;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres};
+use sqlx::{AssertSqlSafe, Postgres};
 
 use crate::transaction::heard;
 use crate::unit::PostgresUnit;
@@ -15,17 +14,14 @@ use crate::unit::PostgresUnit;
 /// A row that [`Context::stage`](oneffect_core::Context::stage) takes, for one table.
 ///
 /// Implement it with [`staged_row!`](crate::staged_row).
-pub trait StagedRow: Send + Sized + 'static {
+pub trait StagedRow: Send + Sync + Sized + 'static {
     /// The table, as SQL spells it.
     const TABLE: &'static str;
     /// Its columns, in the order in which [`StagedRow::bind`] binds them.
     const COLUMNS: &'static [&'static str];
 
     /// Binds one array for each column.
-    fn bind(
-        rows: Vec<Self>,
-        insert: Query<'static, Postgres, PgArguments>,
-    ) -> Query<'static, Postgres, PgArguments>;
+    fn bind(rows: &[&Self], insert: Insert) -> Insert;
 }
 
 /// Implements [`StagedRow`] for a struct: names the table, and the fields, which are the columns.
@@ -51,15 +47,10 @@ macro_rules! staged_row {
             const TABLE: &'static str = $table;
             const COLUMNS: &'static [&'static str] = &[$(stringify!($column)),+];
 
-            fn bind(
-                rows: ::std::vec::Vec<Self>,
-                insert: $crate::Insert,
-            ) -> $crate::Insert {
-                $(let mut $column = ::std::vec::Vec::with_capacity(rows.len());)+
-                for row in rows {
-                    $($column.push(row.$column);)+
-                }
-                insert$(.bind($column))+
+            fn bind(rows: &[&Self], insert: $crate::Insert) -> $crate::Insert {
+                insert$(
+                    .bind(rows.iter().map(|row| &row.$column).collect::<::std::vec::Vec<_>>())
+                )+
             }
         }
     };
@@ -83,21 +74,14 @@ impl fmt::Debug for PostgresRow {
     }
 }
 
-#[async_trait]
-trait AnyRow: Send {
+trait AnyRow: Send + Sync {
     fn kind(&self) -> TypeId;
     fn table(&self) -> &'static str;
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
-    /// Writes rows of this kind.
-    async fn write(
-        self: Box<Self>,
-        others: Vec<PostgresRow>,
-        connection: &mut PgConnection,
-        named: bool,
-    ) -> sqlx::Result<()>;
+    fn as_any(&self) -> &dyn Any;
+    /// The statement that writes those of the rows that are of this kind.
+    fn insert(&self, rows: &[&PostgresRow]) -> Insert;
 }
 
-#[async_trait]
 impl<R: StagedRow> AnyRow for R {
     fn kind(&self) -> TypeId {
         TypeId::of::<R>()
@@ -107,23 +91,14 @@ impl<R: StagedRow> AnyRow for R {
         R::TABLE
     }
 
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+    fn as_any(&self) -> &dyn Any {
         self
     }
 
-    async fn write(
-        self: Box<Self>,
-        others: Vec<PostgresRow>,
-        connection: &mut PgConnection,
-        named: bool,
-    ) -> sqlx::Result<()> {
-        let mut rows = Vec::with_capacity(others.len() + 1);
-        rows.push(*self);
-        rows.extend(
-            (others.into_iter())
-                .filter_map(|row| row.0.into_any().downcast::<R>().ok())
-                .map(|row| *row),
-        );
+    fn insert(&self, rows: &[&PostgresRow]) -> Insert {
+        let rows: Vec<&R> = (rows.iter())
+            .filter_map(|row| row.0.as_any().downcast_ref())
+            .collect();
         let places: Vec<_> = (1..=R::COLUMNS.len()).map(|n| format!("${n}")).collect();
         let sql = format!(
             "INSERT INTO {} ({}) SELECT * FROM unnest({})",
@@ -131,39 +106,40 @@ impl<R: StagedRow> AnyRow for R {
             R::COLUMNS.join(", "),
             places.join(", ")
         );
-        let insert = sqlx::query(AssertSqlSafe(sql)).persistent(named);
-        R::bind(rows, insert).execute(connection).await?;
-        Ok(())
+        R::bind(&rows, sqlx::query(AssertSqlSafe(sql)))
     }
 }
 
 impl PostgresUnit {
     /// One statement a table: registered tables first, in their order, then the others in the order
     /// in which they first appear; the rows of each in event order.
-    pub(crate) async fn write_staged(&mut self, rows: Vec<PostgresRow>) -> Result<(), StoreError> {
-        let mut tables: Vec<(TypeId, Vec<PostgresRow>)> = (self.tables.iter())
-            .map(|kind| (*kind, Vec::new()))
-            .collect();
-        for row in rows {
-            let kind = row.0.kind();
-            match tables.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, rows)) => rows.push(row),
-                None => tables.push((kind, vec![row])),
-            }
-        }
-        for (_, rows) in tables {
-            let mut rows = rows.into_iter();
-            if let Some(first) = rows.next() {
-                heard!(
-                    self.transaction,
-                    "staged rows",
-                    first
-                        .0
-                        .write(rows.collect(), &mut self.transaction, self.named)
-                )
-                .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
-            }
+    pub(crate) async fn write_staged(&mut self, rows: &[PostgresRow]) -> Result<(), StoreError> {
+        for insert in inserts(&self.tables, rows) {
+            let insert = insert.persistent(self.named);
+            heard!(
+                self.transaction,
+                "staged rows",
+                insert.execute(&mut *self.transaction)
+            )
+            .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
         }
         Ok(())
     }
+}
+
+fn inserts(tables: &[TypeId], rows: &[PostgresRow]) -> Vec<Insert> {
+    let mut tables: Vec<(TypeId, Vec<&PostgresRow>)> =
+        tables.iter().map(|kind| (*kind, Vec::new())).collect();
+    for row in rows {
+        let kind = row.0.kind();
+        match tables.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, rows)) => rows.push(row),
+            None => tables.push((kind, vec![row])),
+        }
+    }
+    let written = tables.into_iter().filter_map(|(_, rows)| {
+        let first = rows.first()?;
+        Some(first.0.insert(&rows))
+    });
+    written.collect()
 }

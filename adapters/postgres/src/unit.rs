@@ -86,6 +86,11 @@ impl PostgresUnit {
     }
 }
 
+/// What this transaction has done to users' tables, undone parts included. Unprepared, since it runs
+/// in debug builds alone.
+const ROWS_WRITTEN: &str = "
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_xact_user_tables";
+
 #[async_trait]
 impl Unit for PostgresUnit {
     type Connection = PgConnection;
@@ -100,7 +105,7 @@ impl Unit for PostgresUnit {
         &mut self.transaction
     }
 
-    async fn write(&mut self, rows: Vec<PostgresRow>) -> Result<(), StoreError> {
+    async fn write(&mut self, rows: &[PostgresRow]) -> Result<(), StoreError> {
         self.used = true;
         self.write_staged(rows).await
     }
@@ -117,6 +122,13 @@ impl Unit for PostgresUnit {
 
     async fn release_savepoint(&mut self) -> Result<(), StoreError> {
         self.run("RELEASE SAVEPOINT oneffect_handler").await
+    }
+
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        let count = sqlx::query_scalar(ROWS_WRITTEN).persistent(false);
+        let count: Result<i64, _> = count.fetch_one(&mut *self.transaction).await;
+        let count = count.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(u64::try_from(count).ok())
     }
 
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {

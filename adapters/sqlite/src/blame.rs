@@ -5,6 +5,7 @@ use std::error::Error;
 use oneffect_core::{Blame, StoreError};
 
 use crate::claim::Vanished;
+use crate::dead_letter::LetterGone;
 
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
@@ -20,7 +21,7 @@ const NOTADB: i32 = 26;
 
 /// `None` for errors that are not this store's.
 pub(crate) fn blame(error: &(dyn Error + 'static)) -> Option<Blame> {
-    if error.is::<Vanished>() {
+    if error.is::<Vanished>() || error.is::<LetterGone>() {
         return Some(Blame::Contention);
     }
     error.downcast_ref().map(blame_sqlx)

@@ -1,7 +1,11 @@
 //! The window, the floor, and what is below it.
 
+use std::time::{Duration, SystemTime};
+
 use oneffect_core::{Day, Maintained, StoreError};
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
+use tokio::time::{Instant, sleep};
 
 use crate::blame::misplaced;
 use crate::store::Sqlite;
@@ -12,6 +16,9 @@ const STEP: u32 = 500;
 
 /// How many steps a round makes at most. What is left waits for the next.
 const STEPS: u32 = 200;
+
+/// The least time between two steps that is anybody's.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What decides whether an event's day is remembered, and believed.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +37,15 @@ pub(crate) async fn limits(connection: &mut SqliteConnection) -> sqlx::Result<Li
         window_days: row.try_get("window_days")?,
         today: Day::from_number(row.try_get("today")?),
     })
+}
+
+fn read(row: &SqliteRow) -> sqlx::Result<Maintained> {
+    let mut maintained = Maintained::default();
+    maintained.floor = Some(Day::from_number(row.try_get("floor")?));
+    maintained.window_days = Some(row.try_get("window_days")?);
+    let now = Duration::try_from_secs_f64(row.try_get("now")?);
+    maintained.now = now.ok().map(|now| SystemTime::UNIX_EPOCH + now);
+    Ok(maintained)
 }
 
 impl Sqlite {
@@ -86,20 +102,19 @@ impl Sqlite {
             .commit()
             .await
             .map_err(StoreError::indeterminate)?;
-        let floor: i32 = row.try_get("floor").map_err(StoreError::rolled_back)?;
-        let mut maintained = Maintained::default();
-        maintained.floor = Some(Day::from_number(floor));
-        maintained.window_days = Some(
-            row.try_get("window_days")
-                .map_err(StoreError::rolled_back)?,
-        );
-        for _ in 0..STEPS {
+        let mut maintained = read(&row).map_err(StoreError::rolled_back)?;
+        let floor = maintained.floor.map_or(i32::MIN, Day::number);
+        for step in 0..STEPS {
+            let begun = Instant::now();
             let deleted = self.forget_some(floor).await?;
             maintained.dropped += deleted;
             maintained.postponed = deleted == u64::from(STEP);
-            if !maintained.postponed {
+            if !maintained.postponed || step + 1 == STEPS {
                 break;
             }
+            // Other processes try now and then to become the writer, and would find it taken for
+            // as long as this goes on without a pause.
+            sleep(begun.elapsed().max(PAUSE)).await;
         }
         Ok(maintained)
     }

@@ -7,6 +7,11 @@ use crate::letters::letter_row;
 use crate::record::{DEAD, REJECTED};
 use crate::unit::SqliteUnit;
 
+/// Somebody has deleted a letter that a unit had taken.
+#[derive(Debug, thiserror::Error)]
+#[error("a dead letter is gone that was to be redriven")]
+pub(crate) struct LetterGone;
+
 impl SqliteUnit {
     /// One statement a letter: there is no network between, and payloads need not be copied.
     pub(crate) async fn insert_letters(
@@ -91,11 +96,14 @@ impl SqliteUnit {
     }
 
     pub(crate) async fn delete_taken(&mut self, id: LetterId) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM dead_letter WHERE id = ?1")
+        let deleted = sqlx::query("DELETE FROM dead_letter WHERE id = ?1")
             .bind(id.0)
             .execute(&mut *self.transaction)
             .await
             .map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        if deleted.rows_affected() == 0 {
+            return Err(StoreError::rolled_back(LetterGone));
+        }
         Ok(())
     }
 

@@ -3,11 +3,10 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 
-use async_trait::async_trait;
 use oneffect_core::StoreError;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, Sqlite};
 
 use crate::unit::SqliteUnit;
 
@@ -20,14 +19,14 @@ const MOST_ROWS: usize = 500;
 /// A row that [`Context::stage`](oneffect_core::Context::stage) takes, for one table.
 ///
 /// Implement it with [`staged_row!`](crate::staged_row).
-pub trait StagedRow: Send + Sized + 'static {
+pub trait StagedRow: Send + Sync + Sized + 'static {
     /// The table, as SQL spells it.
     const TABLE: &'static str;
     /// Its columns, in the order in which [`StagedRow::bind`] binds them.
     const COLUMNS: &'static [&'static str];
 
     /// Binds one value for each column.
-    fn bind(self, insert: Insert) -> Insert;
+    fn bind(&self, insert: Insert) -> Insert;
 }
 
 /// Implements [`StagedRow`] for a struct: names the table, and the fields, which are the columns.
@@ -53,8 +52,8 @@ macro_rules! staged_row {
             const TABLE: &'static str = $table;
             const COLUMNS: &'static [&'static str] = &[$(stringify!($column)),+];
 
-            fn bind(self, insert: $crate::Insert) -> $crate::Insert {
-                insert$(.bind(self.$column))+
+            fn bind(&self, insert: $crate::Insert) -> $crate::Insert {
+                insert$(.bind(&self.$column))+
             }
         }
     };
@@ -78,20 +77,14 @@ impl fmt::Debug for SqliteRow {
     }
 }
 
-#[async_trait]
-trait AnyRow: Send {
+trait AnyRow: Send + Sync {
     fn kind(&self) -> TypeId;
     fn table(&self) -> &'static str;
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
-    /// Writes rows of this kind.
-    async fn write(
-        self: Box<Self>,
-        others: Vec<SqliteRow>,
-        connection: &mut SqliteConnection,
-    ) -> sqlx::Result<()>;
+    fn as_any(&self) -> &dyn Any;
+    /// The statements that write those of the rows that are of this kind.
+    fn inserts(&self, rows: &[&SqliteRow]) -> Vec<Insert>;
 }
 
-#[async_trait]
 impl<R: StagedRow> AnyRow for R {
     fn kind(&self) -> TypeId {
         TypeId::of::<R>()
@@ -101,27 +94,17 @@ impl<R: StagedRow> AnyRow for R {
         R::TABLE
     }
 
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+    fn as_any(&self) -> &dyn Any {
         self
     }
 
-    async fn write(
-        self: Box<Self>,
-        others: Vec<SqliteRow>,
-        connection: &mut SqliteConnection,
-    ) -> sqlx::Result<()> {
-        let mut rows = Vec::with_capacity(others.len() + 1);
-        rows.push(*self);
-        rows.extend(
-            (others.into_iter())
-                .filter_map(|row| row.0.into_any().downcast::<R>().ok())
-                .map(|row| *row),
-        );
+    fn inserts(&self, rows: &[&SqliteRow]) -> Vec<Insert> {
+        let rows: Vec<&R> = (rows.iter())
+            .filter_map(|row| row.0.as_any().downcast_ref())
+            .collect();
         let most = MOST_ROWS.min(MOST_PARAMETERS / R::COLUMNS.len()).max(1);
         let row_places = format!("({})", vec!["?"; R::COLUMNS.len()].join(", "));
-        let mut rows = rows.into_iter().peekable();
-        while rows.peek().is_some() {
-            let chunk: Vec<R> = rows.by_ref().take(most).collect();
+        let inserts = rows.chunks(most).map(|chunk| {
             let sql = format!(
                 "INSERT INTO {} ({}) VALUES {}",
                 R::TABLE,
@@ -130,36 +113,37 @@ impl<R: StagedRow> AnyRow for R {
             );
             // Statements of every other length would crowd the cache.
             let insert = sqlx::query(AssertSqlSafe(sql)).persistent(chunk.len() == most);
-            let insert = chunk
-                .into_iter()
-                .fold(insert, |insert, row| row.bind(insert));
-            insert.execute(&mut *connection).await?;
-        }
-        Ok(())
+            chunk.iter().fold(insert, |insert, row| row.bind(insert))
+        });
+        inserts.collect()
     }
 }
 
 impl SqliteUnit {
     /// One statement a table: registered tables first, in their order, then the others in the order
     /// in which they first appear; the rows of each in event order.
-    pub(crate) async fn write_staged(&mut self, rows: Vec<SqliteRow>) -> Result<(), StoreError> {
-        let mut tables: Vec<(TypeId, Vec<SqliteRow>)> = (self.tables.iter())
-            .map(|kind| (*kind, Vec::new()))
-            .collect();
-        for row in rows {
-            let kind = row.0.kind();
-            match tables.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, rows)) => rows.push(row),
-                None => tables.push((kind, vec![row])),
-            }
-        }
-        for (_, rows) in tables {
-            let mut rows = rows.into_iter();
-            if let Some(first) = rows.next() {
-                let written = first.0.write(rows.collect(), &mut self.transaction).await;
-                written.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
-            }
+    pub(crate) async fn write_staged(&mut self, rows: &[SqliteRow]) -> Result<(), StoreError> {
+        for insert in inserts(&self.tables, rows) {
+            let written = insert.execute(&mut *self.transaction).await;
+            written.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
         }
         Ok(())
     }
+}
+
+fn inserts(tables: &[TypeId], rows: &[SqliteRow]) -> Vec<Insert> {
+    let mut tables: Vec<(TypeId, Vec<&SqliteRow>)> =
+        tables.iter().map(|kind| (*kind, Vec::new())).collect();
+    for row in rows {
+        let kind = row.0.kind();
+        match tables.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, rows)) => rows.push(row),
+            None => tables.push((kind, vec![row])),
+        }
+    }
+    let written = tables.into_iter().filter_map(|(_, rows)| {
+        let first = rows.first()?;
+        Some(first.0.inserts(&rows))
+    });
+    written.flatten().collect()
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oneffect_core::{
-    Begin, Blame, ConsumerId, DaysFrom, DuplicateAges, EventKey, Finding, Maintained, Store,
-    StoreError, Window,
+    Begin, Blame, ConsumerId, DaysFrom, DeadLetters, DuplicateAges, EventKey, Finding, Maintained,
+    Store, StoreError, Window,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{SqliteConnection, SqlitePool};
@@ -146,7 +146,9 @@ impl Store for Sqlite {
     }
 
     async fn maintain(&self) -> Result<Maintained, StoreError> {
-        self.maintain_days().await
+        let maintained = self.maintain_days().await?;
+        self.sweep_retries().await?;
+        Ok(maintained)
     }
 
     async fn note_duplicate_ages(

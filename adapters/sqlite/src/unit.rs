@@ -68,7 +68,7 @@ impl Unit for SqliteUnit {
         &mut self.transaction
     }
 
-    async fn write(&mut self, rows: Vec<SqliteRow>) -> Result<(), StoreError> {
+    async fn write(&mut self, rows: &[SqliteRow]) -> Result<(), StoreError> {
         self.write_staged(rows).await
     }
 
@@ -83,6 +83,13 @@ impl Unit for SqliteUnit {
 
     async fn release_savepoint(&mut self) -> Result<(), StoreError> {
         self.run("RELEASE oneffect_handler").await
+    }
+
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        let count = sqlx::query_scalar("SELECT total_changes()").persistent(false);
+        let count: Result<i64, _> = count.fetch_one(&mut *self.transaction).await;
+        let count = count.map_err(|error| StoreError::rolled_back(self.failed(error)))?;
+        Ok(u64::try_from(count).ok())
     }
 
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {

@@ -13,9 +13,9 @@ pub(crate) struct Doctor {
     #[cfg(feature = "sqs")]
     #[command(flatten)]
     pub(crate) sqs: SqsOptions,
-    /// Who else may publish an event again, and how long after the first time:
-    /// webhooks=3d; or how far back a compacted topic will ever be read:
-    /// 'topic state=7d'; may be repeated
+    /// Who else may publish an event again, and how long after:
+    /// webhooks=3d; or how far back a compacted topic will ever
+    /// be read: 'topic state=7d'; may be repeated
     #[arg(long = "replay-horizon", value_name = "NAME=TIME", value_parser = horizon)]
     #[arg(verbatim_doc_comment)]
     pub(crate) horizons: Vec<ReplayHorizon>,
@@ -23,33 +23,41 @@ pub(crate) struct Doctor {
 
 #[cfg(feature = "kafka")]
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Kafka")]
 pub(crate) struct KafkaOptions {
     /// HOST:PORT, several with commas [env: KAFKA_BROKERS]
-    #[arg(long, value_name = "BROKERS")]
+    #[arg(help_heading = "Kafka", long, value_name = "BROKERS")]
     pub(crate) kafka: Option<String>,
     /// A topic that the consumers read; may be repeated
-    #[arg(long = "topic", value_name = "NAME", requires = "group")]
+    #[arg(
+        help_heading = "Kafka",
+        long = "topic",
+        value_name = "NAME",
+        requires = "group"
+    )]
     pub(crate) topics: Vec<String>,
     /// Their group
-    #[arg(long, value_name = "NAME", requires = "topics")]
+    #[arg(help_heading = "Kafka", long, value_name = "NAME", requires = "topics")]
     pub(crate) group: Option<String>,
     /// A setting of librdkafka, such as security.protocol=sasl_ssl; may be
     /// repeated
-    #[arg(long = "kafka-set", value_name = "NAME=VALUE", value_parser = setting, verbatim_doc_comment)]
+    #[arg(help_heading = "Kafka", long = "kafka-set", value_name = "NAME=VALUE", value_parser = setting, verbatim_doc_comment)]
     pub(crate) settings: Vec<(String, String)>,
 }
 
 #[cfg(feature = "sqs")]
 #[derive(Args, Debug)]
-#[command(next_help_heading = "SQS")]
 pub(crate) struct SqsOptions {
-    /// The URL of a queue that the consumers read; may be repeated.
-    /// Region and credentials are found as by any AWS tool
-    #[arg(long = "sqs", value_name = "QUEUE_URL", verbatim_doc_comment)]
+    /// The URL of a queue that the consumers read; may be repeated;
+    /// region and credentials are found as by any AWS tool
+    #[arg(
+        help_heading = "SQS",
+        long = "sqs",
+        value_name = "QUEUE_URL",
+        verbatim_doc_comment
+    )]
     pub(crate) queues: Vec<String>,
     /// Where SQS is, if not at AWS [env: SQS_ENDPOINT]
-    #[arg(long, value_name = "URL")]
+    #[arg(help_heading = "SQS", long, value_name = "URL")]
     pub(crate) sqs_endpoint: Option<String>,
 }
 

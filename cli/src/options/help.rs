@@ -3,10 +3,9 @@
 pub(super) const ABOUT: &str = "Operates oneffect's inbox: consumers whose effects happen once";
 
 pub(super) const LONG_ABOUT: &str = "\
-Operates oneffect's inbox, which consumers of Kafka and SQS keep in the database of their effects: \
-makes its tables, looks events up, and checks that what it remembers is enough.
-
-Nothing here handles an event: that is the consumers' work, which go on meanwhile.";
+Operates oneffect's inbox, which consumers of Kafka and SQS keep in the database of their effects:
+makes its tables, looks events up, checks that what it remembers is enough, and deals with what
+was set aside. Nothing here handles an event: that is the consumers' work, who go on meanwhile.";
 
 macro_rules! codes {
     () => {

@@ -61,43 +61,45 @@ pub(crate) struct Redrive {
     pub(crate) agreed: Agreed,
 }
 
+/// Over the options that say which letters are meant.
+const WHICH: &str = "Which dead letters";
+
 /// Which letters are meant.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Which dead letters")]
 pub(crate) struct Which {
     /// Those of these numbers
     #[arg(value_name = "ID")]
     ids: Vec<i64>,
     /// All there are, where nothing else says which
-    #[arg(long, action = ArgAction::SetTrue)]
+    #[arg(help_heading = WHICH, long, action = ArgAction::SetTrue)]
     all: bool,
     /// Those of this consumer
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = WHICH, long, value_name = "NAME")]
     consumer: Option<String>,
     /// Those of this kind: poison, exhausted, mismatch, too_late, future,
     /// reply_too_large, rejected; may be repeated
-    #[arg(long = "kind", value_name = "KIND", value_parser = kind, verbatim_doc_comment)]
+    #[arg(help_heading = WHICH, long = "kind", value_name = "KIND", value_parser = kind, verbatim_doc_comment)]
     kinds: Vec<DeadLetterKind>,
     /// Those set aside at this time or later: 2026-12-01 or 2026-12-01T14:50:00Z
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(help_heading = WHICH, long, value_name = "TIME", value_parser = moment)]
     since: Option<OffsetDateTime>,
     /// Those set aside before this time
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(help_heading = WHICH, long, value_name = "TIME", value_parser = moment)]
     until: Option<OffsetDateTime>,
     /// Those whose error has this text in it, in upper or lower case
-    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = WHICH, long, value_name = "TEXT")]
     error: Option<String>,
     /// Those of this record key
-    #[arg(long, value_name = "KEY")]
+    #[arg(help_heading = WHICH, long, value_name = "KEY")]
     key: Option<String>,
     /// Those of this event id
-    #[arg(long, value_name = "ID", value_parser = super::event_id)]
+    #[arg(help_heading = WHICH, long, value_name = "ID", value_parser = super::event_id)]
     event_id: Option<EventId>,
     /// Those of this tenant
-    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    #[arg(help_heading = WHICH, long, value_name = "TENANT", value_parser = tenant)]
     tenant: Option<Tenant>,
     /// Those of this topic or queue
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = WHICH, long, value_name = "NAME")]
     source: Option<String>,
 }
 

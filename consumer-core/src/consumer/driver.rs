@@ -26,11 +26,11 @@ use super::circuit::Circuit;
 use super::config::ConsumerConfig;
 use super::item::Item;
 use super::run_error::RunError;
-use super::unit::{Batch, End, Report, Workshop};
+use super::unit::{Batch, End, Report, Work, Workshop};
 use crate::batch_size::BatchSize;
 use crate::delivery::{AssignmentId, Delivery};
 use crate::flow::{Change, Flow, Limit};
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::health::{Cause, HealthHandle};
 use crate::keys_in_flight::KeysInFlight;
 use crate::lanes::{LaneId, LaneTable, Taken};
@@ -40,10 +40,10 @@ use crate::stats::{Stats, StatsHandle};
 use crate::store::Store;
 use crate::telemetry::{BATCH, CONSUMER, RECEIVE, SYSTEM, TARGET};
 
-pub(super) struct Driver<S, H> {
+pub(super) struct Driver<S, W> {
     name: Box<str>,
     source: Box<dyn Source>,
-    shop: Arc<Workshop<S, H>>,
+    shop: Arc<Workshop<S, W>>,
     config: ConsumerConfig,
     stats: StatsHandle,
     health: HealthHandle,
@@ -76,11 +76,11 @@ struct Held {
     cancelled: CancellationToken,
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     pub(super) fn new(
         name: &str,
         source: Box<dyn Source>,
-        shop: Workshop<S, H>,
+        shop: Workshop<S, W>,
         config: ConsumerConfig,
         stats: StatsHandle,
         health: HealthHandle,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::config::ConsumerConfig;
 use super::opening;
 use super::run_error::RunError;
-use super::unit::{Redriven, Workshop};
+use super::unit::{Each, Redriven, Work, Workshop};
 use crate::handler::Handler;
 use crate::health::HealthHandle;
 use crate::letters::{LetterFilter, LetterId, RedriveAs, Requested};
@@ -121,7 +121,7 @@ impl<S: Store, H: Handler<S>> Redrive<S, H> {
             ..RedriveReport::default()
         };
         let mut rng = (self.config.seed).map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64);
-        let shop = Workshop::new(consumer, self.store, self.handler, &self.config);
+        let shop = Workshop::new(consumer, self.store, Each(self.handler), &self.config);
         while let Some(wait) = pass(&shop, &self.name, &mut report, &mut rng).await? {
             sleep(wait).await;
         }
@@ -131,8 +131,8 @@ impl<S: Store, H: Handler<S>> Redrive<S, H> {
 
 /// Goes through all marked letters once, in order. Returns how long to wait before the next pass;
 /// `None` when nothing is marked any more.
-async fn pass<S: Store, H: Handler<S>>(
-    shop: &Workshop<S, H>,
+async fn pass<S: Store, W: Work<S>>(
+    shop: &Workshop<S, W>,
     name: &str,
     report: &mut RedriveReport,
     rng: &mut StdRng,

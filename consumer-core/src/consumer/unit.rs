@@ -6,6 +6,8 @@ mod progress;
 mod redrive;
 mod run;
 mod untimely;
+mod whole;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +19,15 @@ use tracing::{debug, warn};
 
 pub(super) use self::redrive::Redriven;
 use self::run::{NobodysFault, Savepoints, Trouble};
+use self::work::Plan;
+pub(super) use self::work::{Each, Whole, Work};
 use super::beat::{Beat, Pulse};
 use super::config::ConsumerConfig;
 use super::item::{Fate, Item};
 use super::lag_guard::{Lag, LagGuard};
 use super::opening::blame;
 use crate::caution::Caution;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::late_policy::LatePolicy;
 use crate::pace::Pace;
 use crate::retry::{LONGEST_WAIT, RetrySchedule};
@@ -33,10 +37,10 @@ use crate::telemetry::TARGET;
 
 /// Everything that all units of a consumer share.
 #[derive(Debug)]
-pub(super) struct Workshop<S, H> {
+pub(super) struct Workshop<S, W> {
     consumer: ConsumerId,
     store: S,
-    handler: H,
+    work: W,
     retry: RetrySchedule,
     handler_timeout: Duration,
     reply_limit: usize,
@@ -49,6 +53,10 @@ pub(super) struct Workshop<S, H> {
     pace: Pace,
     config: ConsumerConfig,
 }
+
+/// How often a batch is run at once, with more savepoints or without events that have failed, before
+/// it comes back in halves.
+const MOST_RUNS: usize = 8;
 
 /// What one unit is to do.
 #[derive(Debug)]
@@ -109,12 +117,12 @@ pub(super) enum Again {
     TimedOut(usize),
 }
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
-    pub(super) fn new(consumer: ConsumerId, store: S, handler: H, config: &ConsumerConfig) -> Self {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
+    pub(super) fn new(consumer: ConsumerId, store: S, work: W, config: &ConsumerConfig) -> Self {
         Self {
             consumer,
             store,
-            handler,
+            work,
             retry: config.retry,
             handler_timeout: config.handler_timeout,
             reply_limit: config.reply_limit,
@@ -174,10 +182,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         } else {
             Savepoints::None
         };
-        let mut result = self.run_once(batch, savepoints, report).await;
-        if let Err(Trouble::MustUndo) = result {
+        let mut plan = Plan::first(savepoints);
+        let mut result = self.run_once(batch, &mut plan, report).await;
+        for _ in 0..MOST_RUNS {
+            match &mut result {
+                Err(Trouble::MustUndo) => {}
+                Err(Trouble::Unwritten(error)) if self.blame(error) == Blame::Event => {}
+                Err(Trouble::Without(events)) => {
+                    plan.without.extend(events.drain(..));
+                    result = self.run_once(batch, &mut plan, report).await;
+                    continue;
+                }
+                _ => break,
+            }
+            // The second run undoes with savepoints, and never asks for this again.
             report.second_run = true;
-            result = self.run_once(batch, Savepoints::Around, report).await;
+            plan.savepoints = Savepoints::Around;
+            result = self.run_once(batch, &mut plan, report).await;
         }
         let trouble = match result {
             Ok(fates) => return End::Fates(fates),
@@ -186,7 +207,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         match trouble {
             Trouble::Failed { prior, error } => self.charge(batch, prior, &error, report).await,
             Trouble::TimedOut { at, .. } if batch.items.len() > 1 => {
-                End::Again(Again::TimedOut(at))
+                End::Again(at.map_or(Again::Unexplained, Again::TimedOut))
             }
             Trouble::TimedOut { prior, .. } => {
                 let error = self.too_long();
@@ -196,8 +217,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 self.after_store_error(batch, error, prior, report).await
             }
             Trouble::Lagging(lag) => End::Lagging(lag),
-            // The second run undoes with savepoints and never asks for a third.
-            Trouble::MustUndo => End::Again(Again::Unexplained),
+            Trouble::Unwritten(error) => self.after_store_error(batch, error, 0, report).await,
+            // Too many fail for runs of the whole batch.
+            Trouble::MustUndo | Trouble::Without(_) => End::Again(Again::Unexplained),
         }
     }
 

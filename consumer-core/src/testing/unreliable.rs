@@ -193,7 +193,7 @@ impl<S: Store> Unit for UnreliableUnit<S> {
         self.unit.connection()
     }
 
-    async fn write(&mut self, rows: Vec<S::Row>) -> Result<(), StoreError> {
+    async fn write(&mut self, rows: &[S::Row]) -> Result<(), StoreError> {
         self.faults.call(Call::Write)?;
         self.unit.write(rows).await
     }
@@ -208,6 +208,10 @@ impl<S: Store> Unit for UnreliableUnit<S> {
 
     async fn release_savepoint(&mut self) -> Result<(), StoreError> {
         self.unit.release_savepoint().await
+    }
+
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        self.unit.rows_written().await
     }
 
     async fn unclaim(&mut self, keys: &[EventKey]) -> Result<(), StoreError> {

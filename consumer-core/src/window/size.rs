@@ -306,7 +306,7 @@ fn scaled(number: f64, units: &[&str]) -> String {
         unit = larger;
     }
     let digits = match number {
-        n if n >= 99.95 || n == n.trunc() => 0,
+        n if n >= 99.95 || n.fract() == 0.0 => 0,
         n if n >= 9.995 => 1,
         _ => 2,
     };

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use oneffect_core::testing::{MemoryError, MemoryLog, MemoryRow, MemoryStore, Message};
 use oneffect_core::{
-    Consumer, Context, EventId, EventKey, Failure, Handler, HandlerResult, Lanes, RunError,
-    Settled, Source, Stats, StatsHandle, Store, done, reject,
+    AllAtOnce, BatchContext, BatchHandler, BatchResult, Consumer, ConsumerConfig, Context, EventId,
+    EventKey, Failure, Fresh, Handler, HandlerResult, Lanes, RunError, Settled, Source, Stats,
+    StatsHandle, Store, all_done, done, each, reject,
 };
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -73,6 +74,14 @@ impl Scripted {
         self.entered.lock().unwrap().push(id.into());
     }
 
+    /// What the event does this time.
+    fn act(&self, event: &Event) -> Act {
+        let before = self.times(&event.event_id);
+        self.enter(&event.event_id);
+        let act = event.script.get(before).or(event.script.last());
+        act.copied().unwrap_or(Act::Go)
+    }
+
     /// N(id): how often the handler was entered for an event.
     pub(crate) fn times(&self, id: &str) -> usize {
         self.entered()
@@ -88,17 +97,7 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
     type Event = Event;
 
     async fn handle(&self, cx: &mut Context<'_, S>, event: Event) -> HandlerResult {
-        let nth = {
-            let mut entered = self.entered.lock().unwrap();
-            entered.push(event.event_id.clone());
-            entered.iter().filter(|id| **id == event.event_id).count()
-        };
-        let act = event
-            .script
-            .get(nth - 1)
-            .or(event.script.last())
-            .copied()
-            .unwrap_or(Act::Go);
+        let act = self.act(&event);
         match act {
             Act::Fail => return Err(Failure::new("not now")),
             Act::Panic => panic!("no way"),
@@ -140,6 +139,58 @@ impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = Memor
             }
             _ => done(),
         }
+    }
+}
+
+/// Runs the scripts of a whole batch: all effects, then what else there is to do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtOnce(pub(crate) Scripted);
+
+impl<S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = MemoryRow>>
+    BatchHandler<S> for AtOnce
+{
+    type Event = Event;
+
+    async fn handle(
+        &self,
+        cx: &mut BatchContext<'_, S>,
+        events: Vec<Fresh<'_, Event>>,
+    ) -> BatchResult {
+        let acts: Vec<Act> = events.iter().map(|event| self.0.act(event)).collect();
+        for (event, act) in events.iter().zip(&acts) {
+            match act {
+                Act::Fail | Act::Reject | Act::Elsewhere => continue,
+                Act::Panic => panic!("no way"),
+                Act::Slow => tokio::time::sleep(Duration::from_secs(1)).await,
+                Act::Hang => tokio::time::sleep(Duration::from_hours(1)).await,
+                _ => {}
+            }
+            if event.staged {
+                cx.stage(event, MemoryRow::new("effect", &event.event_id));
+            } else {
+                cx.db().await?.append("effect", &event.event_id).await?;
+            }
+        }
+        for act in &acts {
+            match act {
+                Act::PanicLate => panic!("no way"),
+                Act::Swallow => {
+                    let bad = MemoryError::BadValue("bad".into());
+                    assert!(cx.db().await?.fail(bad).await.is_err());
+                }
+                Act::Deadlock => cx.db().await?.fail(MemoryError::Deadlock).await?,
+                _ => {}
+            }
+        }
+        if acts.iter().all(|act| *act == Act::Go) {
+            return all_done();
+        }
+        each(acts.iter().map(|act| match act {
+            Act::Fail | Act::FailLate => Err(Failure::new("not now")),
+            Act::Elsewhere => Err(MemoryError::Unavailable.into()),
+            Act::Reject | Act::RejectLate => reject("never"),
+            _ => done(),
+        }))
     }
 }
 
@@ -226,23 +277,74 @@ pub(crate) struct Running {
     pub(crate) stats: StatsHandle,
 }
 
+/// A consumer whose handler is called in either way.
+pub(crate) trait Start {
+    fn stats(&self) -> StatsHandle;
+    fn go(
+        self,
+        lanes: Lanes,
+        stopped: oneshot::Receiver<()>,
+    ) -> JoinHandle<Result<Stats, RunError>>;
+}
+
+impl<Src: Source, S: Store, H: Handler<S>> Start for Consumer<Src, S, H> {
+    fn stats(&self) -> StatsHandle {
+        self.stats()
+    }
+
+    fn go(
+        self,
+        lanes: Lanes,
+        stopped: oneshot::Receiver<()>,
+    ) -> JoinHandle<Result<Stats, RunError>> {
+        tokio::task::spawn_local(self.lanes(lanes).run(async {
+            let _ = stopped.await;
+        }))
+    }
+}
+
+impl<Src: Source, S: Store, H: BatchHandler<S>> Start for Consumer<Src, S, H, AllAtOnce> {
+    fn stats(&self) -> StatsHandle {
+        self.stats()
+    }
+
+    fn go(
+        self,
+        lanes: Lanes,
+        stopped: oneshot::Receiver<()>,
+    ) -> JoinHandle<Result<Stats, RunError>> {
+        tokio::task::spawn_local(self.lanes(lanes).run(async {
+            let _ = stopped.await;
+        }))
+    }
+}
+
 /// Starts a consumer named `test`, as configured.
-pub(crate) fn start<Src, S, H>(consumer: Consumer<Src, S, H>) -> Running
-where
-    Src: Source,
-    S: Store,
-    H: Handler<S>,
-{
-    let consumer = consumer.lanes(LANES.get());
+pub(crate) fn start(consumer: impl Start) -> Running {
     let stats = consumer.stats();
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::task::spawn_local(consumer.run(async {
-        let _ = stopped.await;
-    }));
     Running {
         stop: Some(stop),
-        task,
+        task: consumer.go(LANES.get(), stopped),
         stats,
+    }
+}
+
+/// Starts a consumer that calls the handler one by one or for whole batches.
+pub(crate) fn start_either<S>(
+    batches: bool,
+    source: impl Source,
+    store: S,
+    handler: Scripted,
+    config: ConsumerConfig,
+) -> Running
+where
+    S: Store<Connection = oneffect_core::testing::MemoryConnection, Row = MemoryRow>,
+{
+    if batches {
+        start(Consumer::batches("test", source, store, AtOnce(handler)).config(config))
+    } else {
+        start(Consumer::new("test", source, store, handler).config(config))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oneffect_core::testing::{MemoryLog, MemoryStore, Unreliable};
-use oneffect_core::{Consumer, Lanes, RetrySchedule, Settled};
+use oneffect_core::{ConsumerConfig, Lanes, RetrySchedule, Settled};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -23,7 +23,7 @@ const ACTS: [&str; 8] = [
 /// Two consumers that crash, stop, start and trade partitions, on a store that fails before, during
 /// and after commits: every event takes effect once, in the order of its partition, or is rejected.
 /// Returns the trace of the run.
-async fn storm(seed: u64) -> Vec<String> {
+async fn storm(seed: u64, batches: bool) -> Vec<String> {
     let mut rng = StdRng::seed_from_u64(seed);
     let log = MemoryLog::with_commit_interval("t", 3, Duration::from_millis(300));
     let memory = MemoryStore::new();
@@ -36,7 +36,11 @@ async fn storm(seed: u64) -> Vec<String> {
         let id = format!("p{partition}k{lane}-{n:03}");
         let message = if rng.random_bool(0.1) {
             rejected.push(id.clone());
-            event(&id, &[["reject", "reject_late"][rng.random_range(0..2)]])
+            event(
+                &id,
+                &[["reject", if batches { "reject" } else { "reject_late" }]
+                    [rng.random_range(0..2)]],
+            )
         } else {
             good.push(id.clone());
             let bad = rng.random_bool(0.15);
@@ -55,11 +59,16 @@ async fn storm(seed: u64) -> Vec<String> {
         }
     }
     let new = |seed| {
-        start(
-            Consumer::new("test", log.source(), store.clone(), handler.clone())
-                .seed(seed)
-                .workers(2)
-                .retry(RetrySchedule::default().max_attempts(1000)),
+        let mut config = ConsumerConfig::default();
+        config.seed = Some(seed);
+        config.workers = 2;
+        config.retry = RetrySchedule::default().max_attempts(1000);
+        start_either(
+            batches,
+            log.source(),
+            store.clone(),
+            handler.clone(),
+            config,
         )
     };
     let mut consumers = vec![new(1), new(2)];
@@ -96,9 +105,10 @@ async fn storm(seed: u64) -> Vec<String> {
 async fn whatever_happens_every_event_takes_effect_once() {
     for lanes in [Lanes::Partition, Lanes::Key, Lanes::Unordered] {
         for seed in 0..40 {
+            let batches = seed % 2 == 1;
             in_lanes(lanes, async move {
                 eprintln!("seed {seed}");
-                storm(seed).await;
+                storm(seed, batches).await;
             })
             .await;
         }
@@ -107,10 +117,14 @@ async fn whatever_happens_every_event_takes_effect_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_with_the_same_seed_is_the_same_run() {
-    for lanes in [Lanes::Partition, Lanes::Key, Lanes::Unordered] {
+    for (lanes, batches) in [
+        (Lanes::Partition, false),
+        (Lanes::Key, true),
+        (Lanes::Unordered, false),
+    ] {
         in_lanes(lanes, async {
-            let first = storm(7).await;
-            let second = storm(7).await;
+            let first = storm(7, batches).await;
+            let second = storm(7, batches).await;
             assert_eq!(first, second);
         })
         .await;

@@ -343,6 +343,7 @@ async fn the_largest_limits_there_are_do_no_harm() {
                 .in_flight(most)
                 .drain(Duration::MAX)
                 .handler_timeout(Duration::MAX)
+                .accept_short_window("no window is as long as for ever")
                 .retry(forever),
         );
         for n in 0..100 {

@@ -7,6 +7,7 @@
     reason = "in a test a panic is the report, and fields are named as on the wire"
 )]
 
+mod batches;
 mod bench;
 mod chaos;
 mod circuit;
@@ -22,6 +23,7 @@ mod queues;
 mod rebalance;
 mod redrive;
 mod replies;
+mod staging;
 mod stopping;
 mod tempest;
 mod tenants;

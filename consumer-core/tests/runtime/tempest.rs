@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oneffect_core::testing::{MemoryLog, MemoryQueue, MemoryStore, Unreliable};
-use oneffect_core::{Consumer, Lanes, Limit, RetrySchedule};
+use oneffect_core::{Consumer, ConsumerConfig, Lanes, Limit, RetrySchedule};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -26,7 +26,7 @@ const ACTS: [&str; 10] = [
 /// same process too, with deadlines that are often too short. `same`: repeats come in the partition of
 /// their first, so that the order of each partition can be told.
 #[allow(clippy::too_many_lines)] // one run, told from its beginning to its end
-async fn tempest(seed: u64, same: bool) {
+async fn tempest(seed: u64, same: bool, batches: bool) {
     let mut rng = StdRng::seed_from_u64(seed);
     let log = MemoryLog::with_commit_interval("t", 4, Duration::from_millis(300));
     let memory = MemoryStore::new();
@@ -64,21 +64,19 @@ async fn tempest(seed: u64, same: bool) {
     let new = |seed| {
         let source = log.source();
         let member = source.member();
+        let mut config = ConsumerConfig::default();
+        config.seed = Some(seed);
+        config.workers = 3;
+        config.in_flight = limit;
+        config.drain = Duration::from_millis(2500);
+        config.handler_timeout = Duration::from_secs(2);
+        config.retry = RetrySchedule::default()
+            .max_attempts(1000)
+            .cap(Duration::from_secs(5));
+        let (store, handler) = (store.clone(), handler.clone());
         (
             member,
-            start(
-                Consumer::new("test", source, store.clone(), handler.clone())
-                    .seed(seed)
-                    .workers(3)
-                    .in_flight(limit)
-                    .drain(Duration::from_millis(2500))
-                    .handler_timeout(Duration::from_secs(2))
-                    .retry(
-                        RetrySchedule::default()
-                            .max_attempts(1000)
-                            .cap(Duration::from_secs(5)),
-                    ),
-            ),
+            start_either(batches, source, store, handler, config),
         )
     };
     let mut consumers = vec![new(1), new(2)];
@@ -154,7 +152,7 @@ async fn whatever_comes_and_goes_every_event_takes_effect_once() {
         for seed in 0..20 {
             in_lanes(lanes, async move {
                 eprintln!("seed {seed}");
-                tempest(seed, seed % 2 == 0).await;
+                tempest(seed, seed % 2 == 0, seed % 3 == 1).await;
             })
             .await;
         }

@@ -58,6 +58,9 @@ async fn help_documents_the_exit_codes_and_names_every_command() {
     for help in ["-h", "--help"] {
         let help = bare(&[help]).await;
         assert_eq!(help.code, Code::Fine);
+        for line in help.out.lines() {
+            assert!(line.chars().count() <= 100, "too wide: {line}");
+        }
         for code in 0..=4 {
             assert!(help.out.contains(&format!("\n  {code}  ")), "{}", help.out);
         }

@@ -43,6 +43,7 @@ async fn a_database_that_is_fit_says_so() {
         "as role",
         "synchronous_commit is on",
         "the database's clock",
+        "connections are sessions of their own",
         "of version",
         "may read and write all of our tables",
         "duplicates of consumer ledger came within 2 h",

@@ -174,6 +174,8 @@ async fn each_way_of_pooling_is_found_out() {
     }
     let unnamed = Postgres::connect_with(&url, unnamed()).await.unwrap();
     let report = unnamed.pooler().await.unwrap();
+    let examined = format!("{:?}", unnamed.examine().await);
+    assert!(examined.contains(&report.to_string()), "{examined}");
     assert_eq!(
         (report.pooling, report.is_right()),
         (Pooling::Transaction, true)

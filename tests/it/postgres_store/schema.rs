@@ -4,13 +4,14 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use oneffect_core::{DaysFrom, Settled, Store, StoreError, Unit};
+use oneffect_core::{DaysFrom, Finding, Settled, Store, StoreError, Unit};
 use oneffect_postgres::{Postgres, PostgresConfig, SCHEMA_VERSION};
 use sqlx::postgres::PgConnectOptions;
 use tokio::task::JoinSet;
 
 use super::{DUPLICATE, fresh, fresh_verdict, holder, look};
 use crate::store_contract::postgres::OnPostgres;
+use crate::support::{service, unique};
 
 macro_rules! unmigrated {
     () => {
@@ -127,6 +128,39 @@ async fn a_schema_that_does_not_fit_says_what_to_call() {
         .unwrap();
     let older = message(store.open("ledger", DaysFrom::Id).await.unwrap_err());
     assert!(older.contains("Postgres::migrate"), "{older}");
+}
+
+/// Its connections find what is in "public" as well, so that handlers do.
+#[tokio::test]
+async fn a_schema_without_an_inbox_is_not_served_from_another() {
+    let Some(url) = service("DATABASE_URL") else {
+        return;
+    };
+    let server = sqlx::PgPool::connect(&url).await.unwrap();
+    let name = unique("apart");
+    let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+    sqlx::raw_sql(create).execute(&server).await.unwrap();
+    let options = url.parse::<PgConnectOptions>().unwrap().database(&name);
+    let public = sqlx::PgPool::connect_with(options.clone()).await.unwrap();
+    Postgres::from_pool(public).migrate().await.unwrap();
+
+    let options = options.options([("search_path", "of_its_own,public")]);
+    let pool = sqlx::PgPool::connect_with(options).await.unwrap();
+    let config = PostgresConfig::default().schema("of_its_own");
+    let store = Postgres::from_pool_with(pool, config).unwrap();
+    let refused = message(store.open("ledger", DaysFrom::Id).await.unwrap_err());
+    let found = store.migrations().await.unwrap();
+    let findings = store.examine().await;
+
+    assert!(refused.contains("migrate"), "{refused}");
+    assert_eq!(found.version(), 0);
+    let says = |finding: &Finding| finding.what.contains("no inbox in schema of_its_own");
+    assert!(findings.iter().any(says), "{findings:?}");
+    store.migrate().await.unwrap();
+    store.open("ledger", DaysFrom::Id).await.unwrap();
+    store.pool().close().await;
+    let drop = sqlx::AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"));
+    sqlx::raw_sql(drop).execute(&server).await.unwrap();
 }
 
 #[tokio::test]

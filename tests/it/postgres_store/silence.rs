@@ -55,8 +55,8 @@ impl oneffect_postgres::StagedRow for Row {
     const TABLE: &'static str = "effect";
     const COLUMNS: &'static [&'static str] = &["effect"];
 
-    fn bind(rows: Vec<Self>, insert: oneffect_postgres::Insert) -> oneffect_postgres::Insert {
-        let rows: Vec<_> = rows.into_iter().map(|row| row.0.into_bytes()).collect();
+    fn bind(rows: &[&Self], insert: oneffect_postgres::Insert) -> oneffect_postgres::Insert {
+        let rows: Vec<_> = rows.iter().map(|row| row.0.as_bytes()).collect();
         insert.bind(rows)
     }
 }
@@ -98,7 +98,7 @@ async fn silence_at(
     proxy.fall_silent();
     let failed = match verb {
         "claim" => unit.claim(&[key(verb).into()]).await.map(|_| ()),
-        "write" => unit.write(vec![Row(verb.into()).into()]).await,
+        "write" => unit.write(&[Row(verb.into()).into()]).await,
         "savepoint" => unit.savepoint().await,
         "rollback_to_savepoint" => unit.rollback_to_savepoint().await,
         "release_savepoint" => unit.release_savepoint().await,

@@ -8,6 +8,7 @@ use crate::blame::misplaced;
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::Postgres;
 use crate::times::time;
+use crate::transaction::heard;
 
 impl Postgres {
     /// Where the schema stands. Only reads; also where there is no schema yet.
@@ -20,23 +21,27 @@ impl Postgres {
     /// Dropping the future rolls back.
     pub async fn migrations(&self) -> Result<Migrations, StoreError> {
         let mut transaction = self.begin_reading().await?;
-        let is_there: bool =
-            sqlx::query_scalar("SELECT to_regclass($1 || 'oneffect_migration') IS NOT NULL")
-                .bind(
-                    self.schema()
-                        .map_or_else(String::new, |name| format!("{name}.")),
-                )
-                .persistent(false)
-                .fetch_one(&mut *transaction)
-                .await
-                .map_err(misplaced)?;
+        let is_there = sqlx::query_scalar(
+            "SELECT to_regclass(coalesce($1 || '.', '') || 'oneffect_migration') IS NOT NULL",
+        );
+        let is_there = is_there.bind(self.schema()).persistent(false);
+        let is_there = heard!(
+            transaction,
+            "the schema's versions",
+            is_there.fetch_one(&mut *transaction)
+        );
         let mut applied = Vec::new();
-        if is_there {
+        if is_there.map_err(misplaced)? {
             let rows = sqlx::query(
                 "SELECT version, (extract(epoch FROM applied_at) * 1000000)::bigint AS applied_at \
                  FROM oneffect_migration ORDER BY version",
             );
-            let rows = rows.persistent(false).fetch_all(&mut *transaction).await;
+            let rows = rows.persistent(false);
+            let rows = heard!(
+                transaction,
+                "the schema's versions",
+                rows.fetch_all(&mut *transaction)
+            );
             let rows = rows.map_err(misplaced)?;
             applied = (rows.iter().map(migrated).collect::<Result<_, _>>())
                 .map_err(StoreError::rolled_back)?;

@@ -6,5 +6,5 @@ SELECT current_setting('server_version') AS version,
        pg_is_in_recovery() AS is_standby,
        current_setting('transaction_read_only') = 'on' AS is_read_only,
        current_user::text AS role,
-       current_schema()::text AS schema,
-       to_regclass('oneffect_migration') IS NOT NULL AS is_migrated
+       coalesce($1, current_schema()::text) AS schema,
+       to_regclass(coalesce($1 || '.', '') || 'oneffect_migration') IS NOT NULL AS is_migrated

@@ -10,14 +10,13 @@ use super::Driver;
 use crate::batch_size::BatchSize;
 use crate::consumer::circuit::{Change, Evidence};
 use crate::consumer::item::{Fate, Item};
-use crate::consumer::unit::{Again, End, Report};
-use crate::handler::Handler;
+use crate::consumer::unit::{Again, End, Report, Work};
 use crate::health::Cause;
 use crate::lanes::Taken;
 use crate::store::Store;
 use crate::telemetry::TARGET;
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Learns from a unit that has ended (or died: then there is no report) how the others may
     /// fare.
     pub(super) fn learn(

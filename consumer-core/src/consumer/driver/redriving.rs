@@ -11,9 +11,9 @@ use tracing::{debug, error};
 
 use super::Driver;
 use crate::consumer::run_error::RunError;
-use crate::consumer::unit::Redriven;
+use crate::consumer::unit::{Redriven, Work};
 use crate::delivery::Position;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::lanes::{Company, LaneId, LaneKey};
 use crate::letters::{LetterId, RequestedRedrive};
 use crate::store::{Store, StoreError};
@@ -122,7 +122,7 @@ impl Redriving {
     }
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Redrives the next letter whose time has come, or looks for some.
     pub(super) fn redrive_next(&mut self) {
         if !self.may_redrive() {

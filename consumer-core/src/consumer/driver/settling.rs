@@ -8,8 +8,7 @@ use tracing::{debug_span, error, info};
 
 use super::{Driver, later};
 use crate::consumer::item::{Fate, Item};
-use crate::consumer::unit::Again;
-use crate::handler::Handler;
+use crate::consumer::unit::{Again, Work};
 use crate::health::Cause;
 use crate::lanes::{Company, LaneId, LaneKey, Taken};
 use crate::retry::Pause;
@@ -30,7 +29,7 @@ pub(super) enum LetGo {
 /// How long a late event waits before it is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// A unit has committed: settles what it settled, and sends the rest on.
     pub(super) fn settle(&mut self, taken: &Taken<Arc<Item>>, fates: &[Fate]) {
         let system = self.source.system();

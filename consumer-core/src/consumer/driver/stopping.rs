@@ -10,8 +10,9 @@ use tracing::{error, info, warn};
 
 use super::settling::LetGo;
 use super::{Driver, RunError, later};
+use crate::consumer::unit::Work;
 use crate::delivery::AssignmentId;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::health::Cause;
 use crate::source::Revocation;
 use crate::stats::Stats;
@@ -33,7 +34,7 @@ pub(super) struct Stop {
     aborted: usize,
 }
 
-impl<S: Store, H: Handler<S>> Driver<S, H> {
+impl<S: Store, W: Work<S>> Driver<S, W> {
     /// Drops what has not begun, and waits for what runs.
     pub(super) fn revoked(&mut self, revocation: Revocation) {
         for &id in &revocation.assignments {

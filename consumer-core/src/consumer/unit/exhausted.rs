@@ -4,15 +4,16 @@ use tracing::warn;
 
 use super::progress::log_dead_letter;
 use super::run::FewerVerdicts;
+use super::work::Work;
 use super::{Again, Batch, End, Workshop};
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::event_key::EventKey;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::store::{Settled, Store, StoreError, Unit, Verdict};
 use crate::telemetry::TARGET;
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// Sets the event aside in a unit of its own. If that fails, the event stays unsettled and
     /// comes back here.
     pub(super) async fn set_aside_exhausted(

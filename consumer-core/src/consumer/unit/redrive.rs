@@ -10,12 +10,13 @@ use tracing::{debug, error, info, warn};
 
 use super::progress::Progress;
 use super::run::{FewerVerdicts, Savepoints, Trouble};
+use super::work::{Plan, Work};
 use super::{Batch, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::event_key::{EventId, EventKey};
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::letters::{Letter, LetterId, RedriveAs, RequestedRedrive};
 use crate::store::{Begin, Blame, Late, Prior, Reopen, Settled, Store, StoreError, Unit, Verdict};
 use crate::telemetry::TARGET;
@@ -79,7 +80,7 @@ impl Redriven {
     }
 }
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// The consumer's marked letters behind a given one.
     pub(in crate::consumer) async fn requested_redrives(
         &self,
@@ -119,7 +120,12 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Err(Trouble::TimedOut { .. }) => self.too_long(),
             // The second run undoes with savepoints and never asks for a third; and what is below
             // the floor is not fresh, and answered before anybody could take it for a backlog.
-            Err(Trouble::MustUndo | Trouble::Lagging(_)) => return Redriven::NotNow,
+            Err(
+                Trouble::MustUndo
+                | Trouble::Unwritten(_)
+                | Trouble::Without(_)
+                | Trouble::Lagging(_),
+            ) => return Redriven::NotNow,
             Err(Trouble::Store { error, .. }) => match error {
                 StoreError::HandlerEndedTransaction => return Redriven::Fatal(error),
                 // A letter that cannot be read, for one, says something about the letter alone.
@@ -237,9 +243,9 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             None => None,
         };
         let mut progress = Progress::new(&batch);
-        let fate = self
-            .settle_one(unit, &batch, 0, item, verdict, savepoints, &mut progress)
-            .await?;
+        let mut plan = Plan::first(savepoints);
+        W::run(self, unit, &batch, vec![verdict], &mut plan, &mut progress).await?;
+        let fate = progress.fates.pop().unwrap_or(Fate::NotBegun);
         let redriven = match fate {
             Fate::Applied { .. } => Redriven::Applied,
             Fate::Rejected { reason } if letter.letter.kind == DeadLetterKind::Rejected => {
@@ -248,11 +254,13 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             Fate::Rejected { reason } => Redriven::Rejected(reason),
             // It would be set aside as it was before, and no further try will change that.
             _ => {
-                let error = progress.letters.pop().map(|letter| letter.error);
+                let error = progress.letters.pop().map(|(_, letter)| letter.error);
                 let error = error.unwrap_or_else(|| "it was not handled".into());
                 return Ok(Filled::Back(Redriven::GivenUp(error)));
             }
         };
+        self.write_staged(unit, &batch, &plan, &mut progress)
+            .await?;
         progress.write_to(unit, &self.config.dead_letters).await?;
         unit.delete_letter(letter.id).await?;
         Ok(Filled::Commit(redriven))
@@ -284,6 +292,11 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             item.fingerprint = self.config.fingerprint.of(item.delivery.payload.as_deref());
             item.day = self.config.day(&key, &item.delivery);
             item.key = Ok(key);
+        }
+        if requested.redrive_as == RedriveAs::New && item.day.is_err() {
+            // Without the time that its producer was to repeat it is filed where those events are
+            // that have none, as one that comes too late is.
+            item.day = Ok(None);
         }
         Ok(item)
     }

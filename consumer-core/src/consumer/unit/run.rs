@@ -1,12 +1,10 @@
 //! One run of a batch: claim, handle, record, commit.
 
-use std::time::Duration;
+use tracing::{Instrument, debug_span};
 
-use tracing::{Instrument, debug, debug_span};
-
-use super::handle::Handled;
-use super::progress::{Mark, Progress, log_dead_letter};
+use super::progress::{Progress, log_dead_letter};
 use super::untimely::{future, untimed};
+use super::work::{Plan, Work};
 use super::{Batch, Report, Workshop};
 use crate::claim::Claim;
 use crate::consumer::item::{Fate, Item};
@@ -14,30 +12,46 @@ use crate::consumer::lag_guard::Lag;
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::decode::decode;
 use crate::event_key::EventKey;
-use crate::handler::{Handler, error_chain};
-use crate::store::{Blame, Prior, Settled, Store, StoreError, Unit, Verdict};
+use crate::handler::error_chain;
+use crate::store::{Blame, Prior, Store, StoreError, Unit, Verdict};
 use crate::telemetry::{BATCH, PROCESS, TARGET};
 
 /// Whether handlers run in savepoints, so that one can be undone without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Savepoints {
+pub(in crate::consumer) enum Savepoints {
     None,
     Around,
 }
 
 /// Why a run did not commit.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(in crate::consumer) enum Trouble {
     /// A handler's writes must be undone, and there was no savepoint: run again with them.
     MustUndo,
+    /// Rows could not be written, and nobody knows whose: run again with savepoints around parts of
+    /// the write.
+    Unwritten(StoreError),
+    /// These events of a batch handler's failed: run again without them.
+    Without(Vec<usize>),
     /// The only event of the batch failed, and the store is well.
     Failed { prior: u32, error: String },
-    /// A handler overran its time while it had the connection, which is of no use any more.
-    TimedOut { at: usize, prior: u32 },
+    /// A handler overran its time while it had the connection, which is of no use any more; with
+    /// the event it was for, if it was for one.
+    TimedOut { at: Option<usize>, prior: u32 },
     /// What is late is a backlog.
     Lagging(Lag),
     /// The store; with the attempts charged to the last event that was handled.
     Store { error: StoreError, prior: u32 },
+}
+
+impl Trouble {
+    /// Staged rows could not be written in one go: with one event it is known whose they are.
+    pub(super) fn unwritten(batch: &Batch, error: StoreError) -> Self {
+        match error {
+            StoreError::RolledBack(_) if batch.items.len() > 1 => Self::Unwritten(error),
+            _ => error.into(),
+        }
+    }
 }
 
 impl From<StoreError> for Trouble {
@@ -47,7 +61,7 @@ impl From<StoreError> for Trouble {
 }
 
 /// What is known of an event before its handler runs.
-enum Judged<'i, E> {
+pub(super) enum Judged<'i, E> {
     Handle {
         key: &'i EventKey,
         prior: Prior,
@@ -56,20 +70,20 @@ enum Judged<'i, E> {
     Known(Fate),
 }
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// One transaction. On any trouble it is rolled back, and nothing of it has happened (but for
     /// an indeterminate commit).
     pub(super) async fn run_once(
         &self,
         batch: &Batch,
-        savepoints: Savepoints,
+        plan: &mut Plan<S::Row>,
         report: &mut Report,
     ) -> Result<Vec<Fate>, Trouble> {
-        let span = debug_span!(target: TARGET, PROCESS, { BATCH } = batch.items.len(), ?savepoints);
+        let span = debug_span!(target: TARGET, PROCESS, { BATCH } = batch.items.len(), savepoints = ?plan.savepoints);
         async {
             let mut unit = self.store.begin(self.begin(batch)).await?;
             let mut progress = Progress::new(batch);
-            let filled = self.fill(&mut unit, batch, savepoints, &mut progress).await;
+            let filled = self.fill(&mut unit, batch, plan, &mut progress).await;
             let ended = match filled {
                 Ok(()) if progress.dirty => unit.commit().await.map_err(Trouble::from),
                 Ok(()) => {
@@ -87,18 +101,23 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                     Err(trouble)
                 }
             };
-            let undone = progress.undone || matches!(ended, Err(Trouble::MustUndo));
-            self.caution.observe(undone);
+            let second_run = matches!(ended, Err(Trouble::MustUndo | Trouble::Unwritten(_)));
+            self.caution.observe(progress.undone || second_run);
             report.failure = progress.failure;
             match ended {
                 Ok(()) => {
-                    progress.letters.iter().for_each(log_dead_letter);
+                    let letters = progress.letters.iter();
+                    letters.for_each(|(_, letter)| log_dead_letter(letter));
                     Ok(progress.fates)
                 }
                 Err(Trouble::Store { error, .. }) => Err(Trouble::Store {
                     error,
                     prior: progress.prior,
                 }),
+                Err(trouble @ Trouble::Unwritten(_)) => {
+                    plan.keep(progress.answers, progress.staged);
+                    Err(trouble)
+                }
                 Err(trouble) => Err(trouble),
             }
         }
@@ -110,7 +129,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         &self,
         unit: &mut S::Unit,
         batch: &Batch,
-        savepoints: Savepoints,
+        plan: &mut Plan<S::Row>,
         progress: &mut Progress<S::Row>,
     ) -> Result<(), Trouble> {
         let claims: Vec<Claim> = (batch.items.iter())
@@ -122,41 +141,33 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             unit.claim(&claims).await?
         };
         let mut verdicts = verdicts.into_iter();
-        for (at, item) in batch.items.iter().enumerate() {
-            let claimed = item.key.is_ok() && item.day.is_ok();
-            let verdict = claimed.then(|| verdicts.next()).flatten();
-            let is_claimed = matches!(verdict, Some(Verdict::Fresh(_)));
-            let mark = progress.mark();
-            let mut fate = self
-                .settle_one(unit, batch, at, item, verdict, savepoints, progress)
-                .await?;
-            if !self.has_room(unit, mark, progress).await? {
-                if let Ok(key) = &item.key
-                    && is_claimed
-                {
-                    progress.unclaim.push(key.clone());
-                }
-                fate = Fate::NoRoom;
-            }
-            if !fate.is_settled() {
-                progress.blocked.push(batch.lanes[at]);
-            }
-            progress.fates.push(fate);
-        }
-        progress.write_to(unit, &self.config.dead_letters).await
+        let verdicts = (batch.items.iter())
+            .map(|item| {
+                let claimed = item.key.is_ok() && item.day.is_ok();
+                claimed.then(|| verdicts.next()).flatten()
+            })
+            .collect();
+        W::run(self, unit, batch, verdicts, plan, progress).await?;
+        self.write_staged(unit, batch, plan, progress).await?;
+        progress
+            .write_to(unit, &self.config.dead_letters)
+            .await
+            .map_err(Trouble::from)
     }
 
-    /// Whether there is room for the letter of an event, if it has one; if not, it is taken back.
-    async fn has_room(
+    /// Looks whether there is room for the letter of an event, if it has one; if not, it is as if
+    /// the event had not begun. Answers whether there was.
+    pub(super) async fn find_room(
         &self,
         unit: &mut S::Unit,
-        mark: Mark,
+        batch: &Batch,
+        at: usize,
         progress: &mut Progress<S::Row>,
     ) -> Result<bool, Trouble> {
-        let Some(letter) = progress.letters.get(mark.letters) else {
+        let letter = progress.letters.last().filter(|&&(of, _)| of == at);
+        let Some(source_key) = letter.map(|(_, letter)| letter.source_key) else {
             return Ok(true);
         };
-        let source_key = letter.source_key;
         let room = match progress.room {
             Some(room) => room,
             None => {
@@ -169,119 +180,50 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
         if room > 0 || unit.has_letter(&source_key).await? {
             return Ok(true);
         }
-        progress.take_back(mark);
+        progress.no_room(batch, at);
         Ok(false)
     }
 
-    #[allow(clippy::too_many_arguments)] // the state of one loop, which is one statement long above
-    pub(super) async fn settle_one(
+    pub(super) async fn write_staged(
         &self,
         unit: &mut S::Unit,
         batch: &Batch,
-        at: usize,
-        item: &Item,
-        verdict: Option<Verdict>,
-        savepoints: Savepoints,
+        plan: &Plan<S::Row>,
         progress: &mut Progress<S::Row>,
-    ) -> Result<Fate, Trouble> {
-        let blocked = progress.blocked.contains(&batch.lanes[at]);
-        let (key, prior, event) = match self.judge(item, verdict, blocked, progress)? {
-            Judged::Handle { key, prior, event } => (key, prior, event),
-            Judged::Known(fate) => return Ok(fate),
-        };
-        let mark = progress.staged.len();
-        let (handled, took_db) = self
-            .handle(
-                unit,
-                item,
-                key,
-                event,
-                &prior,
-                savepoints,
-                &mut progress.staged,
-            )
-            .await?;
-        let alone = batch.items.len() == 1;
-        match handled {
-            Handled::Applied(reply) => {
-                progress.forget(key, prior.attempts);
-                if reply.is_some() {
-                    let reply = reply.clone();
-                    progress
-                        .outcomes
-                        .push((key.clone(), Settled::Done { reply }));
-                }
-                Ok(Fate::Applied { reply })
-            }
-            Handled::Unstorable(unstorable) => {
-                progress.undo(unit, mark, took_db, savepoints).await?;
-                progress.set_aside(
-                    item,
-                    Some(key),
-                    DeadLetterKind::ReplyTooLarge,
-                    prior.attempts,
-                    &error_chain(&unstorable),
-                );
-                Ok(Fate::DeadLettered)
-            }
-            Handled::Rejected(reason) => {
-                progress.undo(unit, mark, took_db, savepoints).await?;
-                progress.forget(key, prior.attempts);
-                let settled = Settled::Rejected {
-                    reason: reason.clone(),
-                };
-                progress.outcomes.push((key.clone(), settled));
-                if self.config.set_aside_rejected {
-                    progress.set_aside_rejected(item, key, prior.attempts, &reason);
-                }
-                Ok(Fate::Rejected { reason })
-            }
-            // Nobody's fault, and so not charged. What is away may be another database than ours:
-            // in company the event is taken out like any other that fails, so that its neighbours
-            // go on; if it is ours, the next statement shows it.
-            Handled::Failed {
-                blame: blame @ (Blame::Outage | Blame::Contention),
-                error,
-            } if alone => Err(StoreError::rolled_back(NobodysFault(blame, error)).into()),
-            Handled::Failed { error, .. } if alone => Err(Trouble::Failed {
-                prior: prior.attempts,
-                error,
-            }),
-            Handled::TimedOut if alone || took_db => Err(Trouble::TimedOut {
-                at,
-                prior: prior.attempts,
-            }),
-            handled @ (Handled::Failed { .. } | Handled::TimedOut) => {
-                debug!(target: TARGET, event = %key, "an event failed in company, and runs alone");
-                progress.failure = Some(if let Handled::Failed { error, .. } = handled {
-                    error
-                } else {
-                    self.too_long()
-                });
-                progress.undo(unit, mark, took_db, savepoints).await?;
-                // Its claim is given back in the same unit; the rest of the batch goes on.
-                progress.unclaim.push(key.clone());
-                Ok(Fate::Failed {
-                    wait: Duration::ZERO,
-                })
-            }
+    ) -> Result<(), Trouble> {
+        let events = batch.items.len();
+        if plan.savepoints == Savepoints::None || events == 1 {
+            let written = progress.staged.write_all(unit).await;
+            return written.map_err(|error| Trouble::unwritten(batch, error));
         }
+        let staged = &mut progress.staged;
+        staged.write_apart(unit, events, &batch.lanes).await?;
+        progress.undone |= staged.refuses_any();
+        if W::SEPARABLE {
+            progress.withdraw_refused(batch);
+        } else if staged.refuses_any() {
+            let refused = staged.take_refused().into_iter();
+            return Err(Trouble::Without(refused.map(|r| r.event).collect()));
+        }
+        Ok(())
     }
 
     /// What can be said of an event before its handler runs.
-    fn judge<'i>(
+    pub(super) fn judge<'i>(
         &self,
-        item: &'i Item,
+        batch: &'i Batch,
+        at: usize,
         verdict: Option<Verdict>,
-        blocked: bool,
         progress: &mut Progress<S::Row>,
-    ) -> Result<Judged<'i, H::Event>, Trouble> {
+    ) -> Result<Judged<'i, W::Event>, Trouble> {
+        let item: &'i Item = &batch.items[at];
+        let blocked = progress.is_blocked(batch.lanes[at]);
         let key = match &item.key {
             Ok(key) => key,
             Err(_) if blocked => return Ok(Judged::Known(Fate::NotBegun)),
             Err(unidentified) => {
                 let error = error_chain(unidentified);
-                progress.set_aside(item, None, DeadLetterKind::Poison, 0, &error);
+                progress.set_aside((at, item), None, DeadLetterKind::Poison, 0, &error);
                 return Ok(Judged::Known(Fate::DeadLettered));
             }
         };
@@ -289,7 +231,7 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             return Ok(Judged::Known(if blocked {
                 Fate::NotBegun
             } else {
-                untimed(item, key, unreadable, progress)
+                untimed((at, item), key, unreadable, progress)
             }));
         }
         let prior = match verdict {
@@ -309,23 +251,22 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             }) => {
                 let (delivery, key) = (&item.delivery, key.clone());
                 let letter = DeadLetter::mismatch(delivery, key, ours, theirs, &settled);
-                progress.set_aside_unclaimed(letter);
+                progress.set_aside_unclaimed(at, letter);
                 return Ok(Judged::Known(Fate::Mismatched));
             }
             Some(Verdict::TooLate { day, floor }) => {
-                let fate = self.too_late(item, key, (day, floor), progress)?;
+                let fate = self.too_late((at, item), key, (day, floor), progress)?;
                 return Ok(Judged::Known(fate));
             }
             Some(Verdict::Future { day, last }) => {
-                let fate = future(item, key, (day, last), progress);
+                let fate = future((at, item), key, (day, last), progress);
                 return Ok(Judged::Known(fate));
             }
             None => return Err(StoreError::rolled_back(FewerVerdicts).into()),
         };
-        progress.dirty = true;
-        progress.prior = prior.attempts;
+        progress.claimed(at, key, prior.attempts);
         if blocked {
-            progress.unclaim.push(key.clone());
+            progress.unclaim(at, key);
             return Ok(Judged::Known(Fate::NotBegun));
         }
         if prior.attempts >= self.retry.max_attempts {
@@ -335,19 +276,19 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
                 .as_deref()
                 .unwrap_or("the last error was not recorded");
             let kind = DeadLetterKind::Exhausted;
-            progress.set_aside(item, Some(key), kind, prior.attempts, error);
+            progress.set_aside((at, item), Some(key), kind, prior.attempts, error);
             return Ok(Judged::Known(Fate::DeadLettered));
         }
         if !prior.wait.is_zero() {
-            progress.unclaim.push(key.clone());
+            progress.unclaim(at, key);
             return Ok(Judged::Known(Fate::Held { wait: prior.wait }));
         }
-        match decode::<H::Event>(&item.delivery) {
+        match decode::<W::Event>(&item.delivery) {
             Ok(event) => Ok(Judged::Handle { key, prior, event }),
             Err(error) => {
                 let error = format!("the payload does not decode\n{}", error_chain(&*error));
                 progress.set_aside(
-                    item,
+                    (at, item),
                     Some(key),
                     DeadLetterKind::Poison,
                     prior.attempts,

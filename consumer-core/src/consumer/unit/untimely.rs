@@ -3,20 +3,21 @@
 use super::Workshop;
 use super::progress::Progress;
 use super::run::Trouble;
+use super::work::Work;
 use crate::consumer::item::{Fate, Item};
 use crate::consumer::lag_guard::{Finding, Lag};
 use crate::day::Day;
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::event_key::EventKey;
-use crate::handler::{Handler, error_chain};
+use crate::handler::error_chain;
 use crate::identify::Untimed;
 use crate::store::Store;
 
-impl<S: Store, H: Handler<S>> Workshop<S, H> {
+impl<S: Store, W: Work<S>> Workshop<S, W> {
     /// A straggler is set aside; a backlog is not.
     pub(super) fn too_late(
         &self,
-        item: &Item,
+        (at, item): (usize, &Item),
         key: &EventKey,
         (day, floor): (Day, Day),
         progress: &mut Progress<S::Row>,
@@ -42,35 +43,35 @@ impl<S: Store, H: Handler<S>> Workshop<S, H> {
             "its day is {day}, and the inbox remembers nothing before {floor}: whether it took \
              effect before, nobody can say"
         );
-        progress.set_aside_unclaimed(letter(item, key, DeadLetterKind::TooLate, &error));
+        progress.set_aside_unclaimed(at, letter(item, key, DeadLetterKind::TooLate, &error));
         // An attempt of when its day was still remembered may have left a retry row.
-        progress.forget.push(key.clone());
+        progress.forget_for_sure(at, key);
         Ok(Fate::TooLate)
     }
 }
 
 /// A day that no clock shows yet.
-pub(super) fn future<R: Send>(
-    item: &Item,
+pub(super) fn future<R: Send + Sync>(
+    (at, item): (usize, &Item),
     key: &EventKey,
     (day, last): (Day, Day),
     progress: &mut Progress<R>,
 ) -> Fate {
     let error =
         format!("its day is {day}, and {last} is the last one that the database's clock allows");
-    progress.set_aside_unclaimed(letter(item, key, DeadLetterKind::Future, &error));
+    progress.set_aside_unclaimed(at, letter(item, key, DeadLetterKind::Future, &error));
     Fate::Future
 }
 
 /// Without its day nobody knows where it would be remembered.
-pub(super) fn untimed<R: Send>(
-    item: &Item,
+pub(super) fn untimed<R: Send + Sync>(
+    (at, item): (usize, &Item),
     key: &EventKey,
     untimed: &Untimed,
     progress: &mut Progress<R>,
 ) -> Fate {
     let error = error_chain(untimed);
-    progress.set_aside_unclaimed(letter(item, key, DeadLetterKind::Poison, &error));
+    progress.set_aside_unclaimed(at, letter(item, key, DeadLetterKind::Poison, &error));
     Fate::Untimed
 }
 

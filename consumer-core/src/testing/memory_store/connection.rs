@@ -178,6 +178,11 @@ impl MemoryConnection {
         Ok(())
     }
 
+    pub(super) fn rows_written(&self) -> u64 {
+        let rows = self.writes.iter();
+        rows.filter(|write| matches!(write, Write::Row(_))).count() as u64
+    }
+
     fn visible(&self, table: &str) -> Vec<String> {
         let mut rows = self
             .database

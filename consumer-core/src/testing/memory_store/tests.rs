@@ -106,12 +106,12 @@ async fn of_two_transactions_that_wait_for_one_another_one_gives_way() {
 async fn a_unique_row_is_refused_while_an_equal_one_stays() {
     let store = MemoryStore::new();
     let mut unit = begin(&store).await;
-    unit.write(vec![MemoryRow::unique("accounts", "x")])
+    unit.write(&[MemoryRow::unique("accounts", "x")])
         .await
         .unwrap();
     unit.savepoint().await.unwrap();
 
-    let again = unit.write(vec![MemoryRow::unique("accounts", "x")]).await;
+    let again = unit.write(&[MemoryRow::unique("accounts", "x")]).await;
     let after = unit.connection().rows("accounts").await;
     unit.rollback_to_savepoint().await.unwrap();
     unit.commit().await.unwrap();
@@ -238,7 +238,7 @@ async fn a_unit_dropped_anywhere_leaves_all_or_nothing() {
             .unwrap();
         let mut unit = begin(store).await;
         unit.claim(&[claim("a"), claim("b")]).await.unwrap();
-        unit.write(vec![MemoryRow::new("entries", "staged")])
+        unit.write(&[MemoryRow::new("entries", "staged")])
             .await
             .unwrap();
         unit.savepoint().await.unwrap();

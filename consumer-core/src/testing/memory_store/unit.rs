@@ -113,8 +113,12 @@ impl Unit for MemoryUnit {
         &mut self.connection
     }
 
-    async fn write(&mut self, rows: Vec<MemoryRow>) -> Result<(), StoreError> {
-        Ok(self.connection.insert(rows).await?)
+    async fn write(&mut self, rows: &[MemoryRow]) -> Result<(), StoreError> {
+        Ok(self.connection.insert(rows.to_vec()).await?)
+    }
+
+    async fn rows_written(&mut self) -> Result<Option<u64>, StoreError> {
+        Ok(Some(self.connection.rows_written()))
     }
 
     async fn savepoint(&mut self) -> Result<(), StoreError> {
