@@ -140,7 +140,10 @@ async fn write(
             })
             .collect::<Result<_, Error>>()?;
         let began = Instant::now();
-        let mut unit = store.begin(Begin::new(consumer)).await?;
+        let mut begin = Begin::new(consumer);
+        // Nobody gives up before the stall is over.
+        begin.claim_wait = Duration::from_secs(30);
+        let mut unit = store.begin(begin).await?;
         let verdicts = unit.claim(&claims).await?;
         if !verdicts
             .iter()

@@ -8,6 +8,7 @@ use oneffect_core::{ConsumerId, DaysFrom, StoreError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -68,6 +69,7 @@ struct World {
     /// How many days have passed.
     passed: AtomicI32,
     over: AtomicBool,
+    began: Instant,
 }
 
 async fn write(world: &World, store: &Postgres, consumer: ConsumerId, seed: u64) -> u64 {
@@ -76,6 +78,13 @@ async fn write(world: &World, store: &Postgres, consumer: ConsumerId, seed: u64)
     while !world.over.load(Ordering::Relaxed) {
         let passed = world.passed.load(Ordering::Relaxed);
         let mut batch: Vec<EventKey> = Vec::new();
+        // New every few milliseconds, and everybody's, so that rivals have one in hand at any moment.
+        if rng.random_bool(0.8) {
+            batch.push(key(&format!(
+                "hot-{}",
+                world.began.elapsed().as_millis() / 15
+            )));
+        }
         for _ in 0..rng.random_range(1..=8) {
             let day = world
                 .start
@@ -150,6 +159,7 @@ async fn every_event_takes_effect_once_whatever_happens_around_midnight<const SE
         start,
         passed: AtomicI32::new(0),
         over: AtomicBool::new(false),
+        began: Instant::now(),
     });
     let zones = [
         "UTC",
