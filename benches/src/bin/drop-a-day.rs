@@ -92,20 +92,20 @@ async fn run(
     let began = Instant::now();
     sleep(Duration::from_secs(1)).await;
     let mut dropping = JoinSet::new();
-    let dropper = store.clone();
+    let other = store.clone();
     dropping.spawn(async move {
         match what {
             Drop::Nothing => Ok(()),
             Drop::Maintenance => {
-                let days = dropper.window_days().await?;
-                dropper.set_window_days(days - 1).await?;
-                let dropped = dropper.maintain().await?.dropped;
+                let days = other.window_days().await?;
+                other.set_window_days(days - 1).await?;
+                let dropped = other.maintain().await?.dropped;
                 assert_eq!(dropped, 1);
                 Ok(())
             }
             Drop::Plain => {
                 let sql = AssertSqlSafe(format!("DROP TABLE {old}"));
-                let dropped = sqlx::raw_sql(sql).execute(dropper.pool()).await;
+                let dropped = sqlx::raw_sql(sql).execute(other.pool()).await;
                 dropped.map(drop).map_err(Error::from)
             }
         }
