@@ -59,6 +59,7 @@ async fn main() -> Result<(), Error> {
     result
 }
 
+#[allow(clippy::print_stdout, reason = "a program that prints its figures")]
 async fn rounds(store: &Postgres) -> Result<(), Error> {
     let consumer = store.open("writers", DaysFrom::Id).await?;
     for round in 1..=ROUNDS {
@@ -139,11 +140,11 @@ async fn write(
                 Ok(Claim::new(EventKey::new(id)))
             })
             .collect::<Result<_, Error>>()?;
-        let began = Instant::now();
-        let mut begin = Begin::new(consumer);
+        let started = Instant::now();
+        let mut options = Begin::new(consumer);
         // Nobody gives up before the stall is over.
-        begin.claim_wait = Duration::from_secs(30);
-        let mut unit = store.begin(begin).await?;
+        options.claim_wait = Duration::from_secs(30);
+        let mut unit = store.begin(options).await?;
         let verdicts = unit.claim(&claims).await?;
         if !verdicts
             .iter()
@@ -152,7 +153,7 @@ async fn write(
             return Err("an event that is new was not fresh".into());
         }
         unit.commit().await?;
-        longest = longest.max(began.elapsed());
+        longest = longest.max(started.elapsed());
         units += 1;
     }
     Ok((longest, units))
