@@ -59,6 +59,7 @@ async fn main() -> Result<(), Error> {
     result
 }
 
+#[allow(clippy::print_stdout, reason = "a program that prints its figures")]
 async fn rounds(store: &Postgres) -> Result<(), Error> {
     let consumer = store.open("writers", DaysFrom::Id).await?;
     for round in 1..=ROUNDS {
@@ -92,20 +93,20 @@ async fn run(
     let began = Instant::now();
     sleep(Duration::from_secs(1)).await;
     let mut dropping = JoinSet::new();
-    let dropper = store.clone();
+    let other = store.clone();
     dropping.spawn(async move {
         match what {
             Drop::Nothing => Ok(()),
             Drop::Maintenance => {
-                let days = dropper.window_days().await?;
-                dropper.set_window_days(days - 1).await?;
-                let dropped = dropper.maintain().await?.dropped;
+                let days = other.window_days().await?;
+                other.set_window_days(days - 1).await?;
+                let dropped = other.maintain().await?.dropped;
                 assert_eq!(dropped, 1);
                 Ok(())
             }
             Drop::Plain => {
                 let sql = AssertSqlSafe(format!("DROP TABLE {old}"));
-                let dropped = sqlx::raw_sql(sql).execute(dropper.pool()).await;
+                let dropped = sqlx::raw_sql(sql).execute(other.pool()).await;
                 dropped.map(drop).map_err(Error::from)
             }
         }
@@ -139,11 +140,11 @@ async fn write(
                 Ok(Claim::new(EventKey::new(id)))
             })
             .collect::<Result<_, Error>>()?;
-        let began = Instant::now();
-        let mut begin = Begin::new(consumer);
+        let started = Instant::now();
+        let mut options = Begin::new(consumer);
         // Nobody gives up before the stall is over.
-        begin.claim_wait = Duration::from_secs(30);
-        let mut unit = store.begin(begin).await?;
+        options.claim_wait = Duration::from_secs(30);
+        let mut unit = store.begin(options).await?;
         let verdicts = unit.claim(&claims).await?;
         if !verdicts
             .iter()
@@ -152,7 +153,7 @@ async fn write(
             return Err("an event that is new was not fresh".into());
         }
         unit.commit().await?;
-        longest = longest.max(began.elapsed());
+        longest = longest.max(started.elapsed());
         units += 1;
     }
     Ok((longest, units))

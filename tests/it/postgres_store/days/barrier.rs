@@ -146,8 +146,8 @@ async fn a_lock_taken_by_select_leaves_a_strict_unit_under_the_old_period<const 
         let options = options.options([("search_path", &fixture.schema)]);
         let mut unit = PgConnection::connect_with(&options).await.unwrap();
 
-        let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {shared}");
-        let waiting = sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut unit);
+        let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {shared}");
+        let waiting = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut unit);
         let (begun, ()) = tokio::join!(waiting, async {
             until("it waits", async || {
                 let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()
@@ -156,8 +156,8 @@ async fn a_lock_taken_by_select_leaves_a_strict_unit_under_the_old_period<const 
                 count > 0
             })
             .await;
-            let moved = "UPDATE inbox_floor SET open_period = open_period + 2";
-            sqlx::raw_sql(moved).execute(&mut *mover).await.unwrap();
+            let sql = "UPDATE inbox_floor SET open_period = open_period + 2";
+            sqlx::raw_sql(sql).execute(&mut *mover).await.unwrap();
             mover.commit().await.unwrap();
         });
         begun.unwrap();

@@ -51,7 +51,7 @@ fn event(day: Day, kind: u64, number: u64) -> EventKey {
         // Long forgotten: taken as new.
         _ => of_day(
             day.plus(-30),
-            day.number().unsigned_abs() as u64 * 1000 + number,
+            u64::from(day.number().unsigned_abs()) * 1000 + number,
         ),
     }
 }
