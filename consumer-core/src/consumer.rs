@@ -381,16 +381,16 @@ impl<Src, S, H, Calls> Consumer<Src, S, H, Calls> {
         let mut source: Box<dyn Source> = Box::new(self.source);
         source.open().await.map_err(RunError::Source)?;
         let shop = unit::Workshop::new(consumer, self.store, work(self.handler), &self.config);
-        driver::Driver::new(
+        let driver = driver::Driver::new(
             &self.name,
             source,
             shop,
             self.config,
             self.stats,
             self.health,
-        )
-        .run(shutdown)
-        .await
+        );
+        // Boxed, or whoever awaits this would hold all of the driver on the stack.
+        Box::pin(driver.run(shutdown)).await
     }
 }
 

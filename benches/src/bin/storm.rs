@@ -10,9 +10,10 @@
 //! Fifty consumers share a pool of ten connections. Every one has deliveries of its own events, and,
 //! in every other round, as many of the storm's, whose handler holds its key until the others are
 //! through. The rate is that of the others.
+#![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use oneffect_core::testing::{MemoryQueue, Message};
@@ -23,8 +24,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const PROCESSES: usize = 50;
-const OTHERS: usize = 1000;
+const PROCESSES: u32 = 50;
+const OTHERS: u32 = 1000;
 const ROUNDS: usize = 5;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -96,13 +97,13 @@ async fn run(name: &str, pool: &PgPool, config: PostgresConfig, storm: bool) -> 
             }
             queue.send(message(&format!("{name}-{process}-{n}")));
         }
-        let store = Postgres::from_pool_with(pool.clone(), config.clone())?;
-        let consumer = Consumer::new(name, queue.source(), store, handler.clone());
+        let postgres = Postgres::from_pool_with(pool.clone(), config.clone())?;
+        let consumer = Consumer::new(name, queue.source(), postgres, handler.clone());
         let stop = stop.clone();
         processes.spawn(async move { consumer.run(stop.cancelled_owned()).await });
     }
     handler.wait_for_others().await;
-    let rate = (PROCESSES * OTHERS) as f64 / begun.elapsed().as_secs_f64();
+    let rate = f64::from(PROCESSES * OTHERS) / begun.elapsed().as_secs_f64();
     stop.cancel();
     while let Some(ended) = processes.join_next().await {
         ended??;
@@ -114,7 +115,7 @@ async fn run(name: &str, pool: &PgPool, config: PostgresConfig, storm: bool) -> 
     .bind(name)
     .fetch_one(pool)
     .await?;
-    if (twice, all) == (0, i64::try_from(PROCESSES * OTHERS)?) {
+    if (twice, all) == (0, i64::from(PROCESSES * OTHERS)) {
         Ok(rate)
     } else {
         Err(format!("{all} events took effect, {twice} of them more than once").into())
@@ -132,7 +133,7 @@ struct Event {
 
 #[derive(Clone, Default)]
 struct Patient {
-    others: Arc<AtomicUsize>,
+    others: Arc<AtomicU32>,
     all_others: Arc<Notify>,
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Which {
     #[arg(help_heading = WHICH, long, value_name = "NAME")]
     consumer: Option<String>,
     /// Those of this kind: poison, exhausted, mismatch, too_late, future,
-    /// reply_too_large, rejected; may be repeated
+    /// reply_too_large, rejected, crashed; may be repeated
     #[arg(help_heading = WHICH, long = "kind", value_name = "KIND", value_parser = kind, verbatim_doc_comment)]
     kinds: Vec<DeadLetterKind>,
     /// Those set aside at this time or later: 2026-12-01 or 2026-12-01T14:50:00Z

@@ -160,13 +160,13 @@ proptest::proptest! {
         sorted.sort_by_key(|&(event, _)| event);
         let mut expected = Vec::new();
         let mut blocked = Vec::new();
-        for event in 0..40 {
+        for (event, lane) in lanes.iter().enumerate() {
             let own: Vec<_> = sorted.iter().filter(|row| row.0 == event).map(|row| TEXTS[row.1]).collect();
-            if blocked.contains(&lanes[event]) {
+            if blocked.contains(lane) {
                 continue;
             }
             if own.iter().any(|row| refuses.contains(row)) {
-                blocked.push(lanes[event]);
+                blocked.push(*lane);
             } else {
                 expected.extend(own);
             }

@@ -180,9 +180,9 @@ async fn the_handler_is_called_again_without_what_failed_and_what_follows_it() {
         );
         // Batches grow: one, two, four.
         let warm = ["u", "v", "w"].map(|id| event(id, &[]).key(id));
-        warm.into_iter().for_each(|event| {
+        for event in warm {
             log.produce(0, event);
-        });
+        }
         for (id, script) in [
             ("x1", &["fail", "go"][..]),
             ("y1", &[]),

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use oneffect_core::testing::{
-    Call, Fault, MemoryLog, MemoryQueue, MemoryStore, Message, Unreliable,
+    Call, Fault, MemoryLog, MemoryLogSource, MemoryQueue, MemoryStore, Message, Unreliable,
 };
 use oneffect_core::{
     Blame, Consumer, ConsumerConfig, Context, DeadLetterKind, DeadLetters, Fingerprint, Handler,
@@ -241,7 +241,7 @@ async fn a_letter_is_redriven_by_the_owner_of_its_partition() {
         let (log, store, handler) = with_dead(vec![dead("a", &["go"])]).await;
         let handlers = [handler.clone(), handler.clone()].map(|_| Scripted::default());
         let sources = [log.source(), log.source()];
-        let members: Vec<_> = sources.iter().map(|source| source.member()).collect();
+        let members: Vec<_> = sources.iter().map(MemoryLogSource::member).collect();
         let running: Vec<_> = sources
             .into_iter()
             .zip(&handlers)
@@ -341,7 +341,7 @@ async fn a_redrive_killed_at_any_step_is_redriven_once_more_and_takes_effect_onc
             let killed = Redrive::new("test", store.clone(), handler.clone())
                 .config(config(|_| ()))
                 .run(all(), RedriveAs::Itself);
-            let whole = drop_at(n, killed).await;
+            let whole = drop_at(n, Box::pin(killed)).await;
 
             // At every step: its effect, or its letter.
             for id in ["a", "b"] {
@@ -395,13 +395,12 @@ async fn whatever_of_the_store_fails_a_redrive_takes_effect_once() {
                 let (log, inner, handler) =
                     with_dead(vec![dead("a", &["reject"]), dead("b", &["go"])]).await;
                 let store = Unreliable::new(inner.clone());
-                match commits.get(fault) {
-                    Some(commit) => store.fail_next_commit(*commit),
-                    None => {
-                        let call = calls[(fault - commits.len()) / 3];
-                        let blame = [Blame::Event, Blame::Contention, Blame::Outage][fault % 3];
-                        store.fail_next(call, blame);
-                    }
+                if let Some(commit) = commits.get(fault) {
+                    store.fail_next_commit(*commit);
+                } else {
+                    let call = calls[(fault - commits.len()) / 3];
+                    let blame = [Blame::Event, Blame::Contention, Blame::Outage][fault % 3];
+                    store.fail_next(call, blame);
                 }
                 if by_consumer {
                     let running = start(Consumer::new(

@@ -310,8 +310,8 @@ async fn a_running_consumer_does_what_the_command_asks_for<D: Operated>() {
     let handled = Arc::new(AtomicU32::new(0));
     let stop = CancellationToken::new();
     let source = MemoryLog::new("transfers", 4).source();
-    let handler = Counts(Arc::clone(&handled));
-    let consumer = Consumer::new("ledger", source, database.store(), handler);
+    let counts = Counts(Arc::clone(&handled));
+    let consumer = Consumer::new("ledger", source, database.store(), counts);
 
     let redrive = async {
         let redrive = ["dead-letters", "redrive", &one, "--wait", "--json"];

@@ -134,7 +134,7 @@ async fn failed_attempts_and_dead_letters_are_shown<D: Operated>() {
     };
     let store = database.store();
     let consumer = open(&database, "ledger").await;
-    let (event, wait) = (key("x", "acme"), Duration::from_secs(60));
+    let (event, wait) = (key("x", "acme"), Duration::from_mins(1));
     store.charge(consumer, &event, "first", wait).await.unwrap();
     store
         .charge(consumer, &event, "second\nbecause", wait)

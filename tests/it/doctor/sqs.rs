@@ -48,7 +48,7 @@ async fn a_queue_and_its_dead_letter_queue_bring_duplicates_for_as_long_as_they_
         let mut source = Sqs::with_client(client.clone(), queue);
         let reaches = source.horizon().await;
         let longest: Vec<Longest> = reaches.iter().map(|reach| reach.longest).collect();
-        let bouncing = Longest::For(Duration::from_secs(30 * 24));
+        let bouncing = Longest::For(Duration::from_mins(12));
         let expected = [Longest::For(DAY * 4), bouncing, Longest::For(DAY * days)];
         assert_eq!(longest, expected, "{reaches:#?}");
     }

@@ -61,7 +61,7 @@ async fn a_storm_on_one_key_from_fifty_processes_leaves_connections_for_other_ke
     let options = (*database.pool.connect_options()).clone();
     let pool = PgPoolOptions::new()
         .max_connections(10)
-        .acquire_timeout(Duration::from_secs(60))
+        .acquire_timeout(Duration::from_mins(1))
         .connect_with(options)
         .await
         .unwrap();

@@ -128,13 +128,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
         seed: u64,
         suspect: bool,
     ) -> Redriven {
-        let mut result = self
-            .redrive_once(requested, cancelled, seed, suspect, Savepoints::None)
-            .await;
+        // Boxed, or whoever awaits a redrive would hold all of a unit on the stack.
+        let once = |savepoints| {
+            Box::pin(self.redrive_once(requested, cancelled, seed, suspect, savepoints))
+        };
+        let mut result = once(Savepoints::None).await;
         if let Err(Trouble::MustUndo) = result {
-            result = self
-                .redrive_once(requested, cancelled, seed, suspect, Savepoints::Around)
-                .await;
+            result = once(Savepoints::Around).await;
         }
         let error = match result {
             Ok(Redriven::GivenUp(error)) => {
