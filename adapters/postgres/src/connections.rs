@@ -2,7 +2,7 @@
 //! server that has gone silent, and let go of connections that are of no more use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -60,7 +60,7 @@ pub(crate) struct Connections {
     /// How long to wait for an answer at all: longer than the server works on any one statement.
     pub(crate) limit: Duration,
     /// Connections from before the last [`Connections::renew`] do not go back to the pool.
-    generation: AtomicU64,
+    generation: Arc<AtomicU64>,
     returning: Mutex<JoinSet<()>>,
 }
 
@@ -71,7 +71,7 @@ impl Connections {
             pool,
             prompt,
             limit: prompt.saturating_add(config.statement_timeout),
-            generation: AtomicU64::new(0),
+            generation: Arc::default(),
             returning: Mutex::default(),
         }
     }
@@ -107,15 +107,15 @@ impl Connections {
     /// would cost a unit of work to find out.
     pub(crate) fn renew(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
-        while let Some(mut idle) = self.pool.try_acquire() {
-            idle.close_on_drop();
-        }
+        close_idle(&self.pool);
     }
 
     /// Gives a connection back to the pool, which first waits until all that was sent on it is
     /// answered. sqlx would wait for ever, with the connection's place in the pool taken.
     pub(crate) fn give_back(&self, connection: &mut PoolConnection<sqlx::Postgres>) {
         let returned = timeout(self.prompt, connection.return_to_pool());
+        let (before, generation) = (self.generation(), Arc::clone(&self.generation));
+        let pool = self.pool.clone();
         let mut returning = self
             .returning
             .lock()
@@ -124,7 +124,17 @@ impl Connections {
         returning.spawn(async move {
             // One that is cut off here is closed, and its place is free again.
             let _cut_off = returned.await;
+            if generation.load(Ordering::Relaxed) != before {
+                // It was under way when the others were let go of.
+                close_idle(&pool);
+            }
         });
+    }
+}
+
+fn close_idle(pool: &PgPool) {
+    while let Some(mut idle) = pool.try_acquire() {
+        idle.close_on_drop();
     }
 }
 
