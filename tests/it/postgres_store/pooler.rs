@@ -69,7 +69,8 @@ impl Fixture for BehindPooler {
     /// since the next one may be another session's. What the pooler does keep for a client is its
     /// application's name.
     async fn write_effect(connection: &mut PgConnection, effect: &str) {
-        let bytes: String = effect.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let bytes: Vec<_> = effect.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = bytes.concat();
         let insert = format!(
             "DO $$ BEGIN EXECUTE format('INSERT INTO %I.effect (effect) VALUES (decode(%L, ''hex''))', \
                                         current_setting('application_name'), '{bytes}'); END $$"
