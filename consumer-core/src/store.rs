@@ -128,7 +128,7 @@ pub trait Store: DeadLetters + Clone + fmt::Debug + Send + Sync + 'static {
     /// Writes down that this process is about to run these events' handlers, in company, in a
     /// transaction of its own: once it answers, that outlives the process. Answers for each key, in
     /// the order given, whether it is written down. It is not where something is already, unless
-    /// that is this process's own, neither [`alone`](Started::alone) nor with crashes: an earlier
+    /// that is this process's own, neither alone nor with crashes: an earlier
     /// process may have started the event and never said how it ended. What is there stays.
     ///
     /// It need not outlive the database: a crash of the server may lose it.
