@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use self::tenant::TenantFrom;
 pub use self::time::TimeFrom;
@@ -86,11 +87,14 @@ impl IdFrom {
         Place::DeduplicationId.into()
     }
 
-    /// From topic, partition and offset. Catches redeliveries by the broker, and nothing else: a
-    /// producer's own repeat is a new event then, and so is everything that is copied to another
-    /// topic. Call it only if the topic is never deleted and made again: a recreated topic counts
-    /// its offsets from zero, and its first events would be taken for repeats of old ones.
-    pub fn position_where_topic_is_never_recreated() -> Self {
+    /// From topic, partition and offset, and the record's timestamp, in milliseconds. Catches
+    /// redeliveries by the broker, and nothing else: a producer's own repeat is a new event then,
+    /// and so is everything that is copied to another topic. Call it only if no producer ever sends
+    /// an event twice.
+    ///
+    /// The timestamp tells a topic from one of its name that was deleted before: a recreated topic
+    /// counts its offsets from zero, and its first events would be taken for repeats of old ones.
+    pub fn position_where_producer_never_resends() -> Self {
         Place::LogPosition.into()
     }
 
@@ -170,7 +174,9 @@ impl IdFrom {
             },
             Place::LogPosition => match &delivery.position {
                 position @ Position::Log { .. } => {
-                    Ok(EventKey::new(EventId::new(position.to_string())?))
+                    let sent = delivery.published_at.map(millis);
+                    let sent = sent.map_or_else(String::new, |millis| format!("@{millis}"));
+                    Ok(EventKey::new(EventId::new(format!("{position}{sent}"))?))
                 }
                 Position::Queue { .. } => Err(Unidentified::missing(format_args!(
                     "topic, partition and offset, which a queue does not have"
@@ -211,6 +217,12 @@ impl fmt::Debug for IdFrom {
             Place::Unusable(reason) => write!(f, "IdFrom({reason})"),
         }
     }
+}
+
+/// Since 1970; one before that is as good as any other.
+fn millis(time: SystemTime) -> u128 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_else(|before| before.duration()).as_millis()
 }
 
 /// A user's closure runs in the task that owns all else, and a panic would take that along.

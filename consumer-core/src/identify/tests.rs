@@ -4,6 +4,7 @@ use super::*;
 use crate::delivery::{AssignmentId, Headers};
 use crate::handler::error_chain;
 use bytes::Bytes;
+use std::time::{Duration, SystemTime};
 
 fn delivery(headers: &[(&'static str, &'static str)], payload: &'static str) -> Delivery {
     let position = Position::Log {
@@ -79,7 +80,7 @@ fn a_cloud_event_is_known_by_source_and_id() {
 
 #[test]
 fn positions_are_ids_only_when_asked_for() {
-    let from = IdFrom::position_where_topic_is_never_recreated();
+    let from = IdFrom::position_where_producer_never_resends();
     assert_eq!(id(&from, &delivery(&[], "")).unwrap(), "orders/3/42");
     assert!(
         id(
@@ -88,6 +89,20 @@ fn positions_are_ids_only_when_asked_for() {
         )
         .is_err()
     );
+}
+
+/// Field case 020: the same offsets, used again.
+#[test]
+fn a_topic_that_was_made_again_brings_other_events() {
+    let from = IdFrom::position_where_producer_never_resends();
+    let sent = |millis| {
+        let mut record = delivery(&[], "");
+        record.published_at = Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
+        id(&from, &record).unwrap()
+    };
+    assert_eq!(sent(1_764_600_000_123), "orders/3/42@1764600000123");
+    assert_eq!(sent(1_764_600_000_123), sent(1_764_600_000_123));
+    assert_ne!(sent(1_764_600_000_123), sent(1_764_600_000_124));
 }
 
 #[test]

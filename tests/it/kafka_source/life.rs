@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use oneffect_core::{Source, SourceError, SourceEvent};
+use oneffect_core::testing::MemoryStore;
+use oneffect_core::{
+    Cause, Consumer, IdFrom, Raw, Source, SourceError, SourceEvent, done, handler_fn,
+};
 use oneffect_kafka::Kafka;
 use rdkafka::mocking::MockCluster;
 
 use super::broker::{PATIENCE, Topic, brokers};
 use super::member::{Member, Policy};
+use crate::support::until;
 
 /// Field case 032.
 #[tokio::test]
@@ -187,4 +191,44 @@ fn mock() -> (MockCluster<'static, impl rdkafka::ClientContext>, Topic) {
         group: "group".to_owned(),
     };
     (cluster, topic)
+}
+
+/// Field case 172: nothing gives up, and nobody has to restart anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_was_away_turns_readiness_red_and_its_events_are_handled_when_it_is_back() {
+    let (cluster, topic) = mock();
+    let source = Kafka::new(&topic.brokers, &topic.group, [&topic.name])
+        .set("session.timeout.ms", "6000")
+        .set("reconnect.backoff.max.ms", "1000");
+    let store = MemoryStore::new();
+    let handler = handler_fn(|_, _: Raw| Box::pin(async { done() }));
+    let consumer = Consumer::new("test", source, store.clone(), handler)
+        .event_id(IdFrom::position_where_producer_never_resends());
+    let (health, stats) = (consumer.health(), consumer.stats());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let run = consumer.run(async {
+        let _ = stopped.await;
+    });
+    let outage = async {
+        topic.produce(0, 0..10);
+        until("the first are handled", async || {
+            stats.snapshot().applied == 10 && health.snapshot().is_ready()
+        })
+        .await;
+        cluster.broker_down(1).unwrap();
+        until("it is said that the broker is away", async || {
+            health.snapshot().has(Cause::SourceAway)
+        })
+        .await;
+        cluster.broker_up(1).unwrap();
+        topic.produce(0, 10..20);
+        until("all are handled", async || {
+            stats.snapshot().applied == 20 && health.snapshot().is_ready()
+        })
+        .await;
+        stop.send(()).unwrap();
+    };
+    let (ended, ()) = tokio::join!(run, outage);
+    assert_eq!(ended.unwrap().dead_lettered, 0);
+    assert_eq!(store.inbox("test").len(), 20);
 }

@@ -14,6 +14,22 @@ on_each_server! {
     a_time_that_changes_doubles_an_event_and_the_audit_finds_it
     ages_are_told_by_the_databases_clock
     nothing_of_another_is_dropped
+    there_is_no_partition_for_all_the_rest
+}
+
+/// Field case 120: what stood in one could never be attached elsewhere.
+async fn there_is_no_partition_for_all_the_rest<const SERVER: u8>() {
+    let today = some_day();
+    let fixture = on_day!(SERVER, today);
+    maintain(&fixture.store).await;
+    let rest: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pg_partitioned_table
+         WHERE partdefid <> 0 AND partrelid IN ('inbox'::regclass, 'inbox_open'::regclass)",
+    )
+    .fetch_one(&fixture.pool)
+    .await
+    .unwrap();
+    assert_eq!(rest, 0);
 }
 
 async fn a_new_inbox_has_the_window_that_was_asked_for<const SERVER: u8>() {

@@ -227,7 +227,7 @@ pub async fn a_released_savepoint_keeps_its_writes<F: Fixture>() {
     assert_eq!(bench.fixture.effects().await, ["x"]);
 }
 
-/// Clause 7; field cases 088, 094, 096.
+/// Clause 7; field cases 088, 094, 096, 099: what is compared is the whole key, not a digest of it.
 pub async fn ids_are_told_apart_by_their_bytes<F: Fixture>() {
     let bench = bench!(F);
     let long = "\u{e9}".repeat(512);
