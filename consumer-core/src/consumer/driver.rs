@@ -131,6 +131,9 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
         let beat = self.shop.beat(&self.name, self.stats.clone());
         self.beat.spawn(beat.run(self.rng.next_u64()));
         while !self.has_stopped() {
+            if self.redriving.owes_a_turn() {
+                self.form_batches();
+            }
             self.redrive_next();
             self.form_batches();
             self.tell_flow();

@@ -10,7 +10,7 @@ use oneffect_core::testing::{
 use oneffect_core::{
     Blame, Consumer, Context, DaysFrom, DeadLetterKind, DeadLetters, Failure, Handler,
     HandlerResult, LetterFilter, ProcessId, RedriveAs, RetrySchedule, RunError, Settled, Started,
-    Store, done,
+    Store, TimeFrom, done,
 };
 use tokio::sync::Notify;
 
@@ -220,7 +220,7 @@ async fn an_innocent_process_that_is_killed_again_and_again_sets_nothing_aside()
 }
 
 /// A consumer number for the store's own methods.
-async fn suspect(store: &MemoryStore, id: &str) {
+pub(crate) async fn suspect(store: &MemoryStore, id: &str) {
     let consumer = store.open("test", DaysFrom::Id).await.unwrap();
     let started = Started {
         process: ProcessId::from_bytes([7; 16]),
@@ -516,6 +516,45 @@ async fn a_guard_that_would_set_aside_the_innocent_is_refused() {
         let consumer = Consumer::new("test", log.source(), MemoryStore::new(), Deadly::default());
         let refused = consumer.crash_guard(0).run(std::future::pending()).await;
         assert!(matches!(refused, Err(RunError::Config(_))), "{refused:?}");
+    })
+    .await;
+}
+
+/// The program that it ended found its time elsewhere than the next one does. What has no day holds no
+/// key, and is set aside all the same: it would hold up its lane for ever.
+#[tokio::test(start_paused = true)]
+async fn a_culprit_without_a_day_is_set_aside_too() {
+    locally(async {
+        let (log, store, handler) = (
+            MemoryLog::new("t", 1),
+            MemoryStore::new(),
+            Deadly::default(),
+        );
+        let consumer = store.open("test", DaysFrom::Producer).await.unwrap();
+        let started = Started {
+            process: ProcessId::from_bytes([7; 16]),
+            alone: true,
+            crashes: 2,
+        };
+        store
+            .put_started(consumer, &key("poison"), started)
+            .await
+            .unwrap();
+        log.produce(0, event("poison", &[]));
+        let consumer = start(
+            Consumer::new("test", log.source(), store.clone(), handler.clone())
+                .producer_repeats_time(TimeFrom::header("occurred-at"))
+                .crash_guard(3),
+        );
+        until_drained(&log, 1).await;
+        let stats = consumer.stop().await.unwrap();
+        assert_eq!(
+            kinds(&store),
+            [(DeadLetterKind::Crashed, "poison".to_owned())]
+        );
+        assert_eq!(stats.dead_lettered, 1);
+        assert_eq!(handler.entered(), []);
+        assert_eq!(store.started(), []);
     })
     .await;
 }

@@ -9,12 +9,13 @@ use oneffect_core::testing::{
     Call, Fault, MemoryLog, MemoryLogSource, MemoryQueue, MemoryStore, Message, Unreliable,
 };
 use oneffect_core::{
-    Blame, Consumer, ConsumerConfig, Context, DeadLetterKind, DeadLetters, Fingerprint, Handler,
-    HandlerResult, IdFrom, LetterFilter, Raw, Redrive, RedriveAs, RedriveReport, Refusal,
+    Blame, Consumer, ConsumerConfig, Context, DeadLetterKind, DeadLetters, Failure, Fingerprint,
+    Handler, HandlerResult, IdFrom, LetterFilter, Raw, Redrive, RedriveAs, RedriveReport, Refusal,
     RetrySchedule, Settled, Stats, Store, done,
 };
 
 use super::bench::*;
+use super::crash_guard::suspect;
 use super::days::{id_of, maintained_store};
 
 const ATTEMPTS: u32 = 2;
@@ -699,4 +700,74 @@ async fn a_letter_whose_day_is_forgotten_is_redriven_as_new_alone() {
         })
         .await;
     }
+}
+
+/// Fails, whatever it is given.
+struct Fails;
+
+impl<S: Store> Handler<S> for Fails {
+    type Event = Raw;
+
+    async fn handle(&self, _: &mut Context<'_, S>, _: Raw) -> HandlerResult {
+        Err(Failure::new("not now"))
+    }
+}
+
+/// Letters whose redrive takes a second.
+async fn with_slow_letters(letters: u32) -> (MemoryLog, MemoryStore, Scripted) {
+    let (log, store) = (MemoryLog::new("t", 2), MemoryStore::new());
+    for n in 0..letters {
+        log.produce(0, event(&format!("d{n}"), &["slow"]));
+    }
+    let running = start(
+        Consumer::new("test", log.source(), store.clone(), Fails)
+            .retry(RetrySchedule::default().max_attempts(ATTEMPTS))
+            .outage_patience(Duration::ZERO),
+    );
+    until_drained(&log, 2).await;
+    running.stop().await.unwrap();
+    (log, store, Scripted::default())
+}
+
+/// With one worker (as on SQLite) a long row of letters would have it to the last.
+#[tokio::test(start_paused = true)]
+async fn the_stream_has_its_turn_among_many_letters() {
+    locally(async {
+        let (log, store, handler) = with_slow_letters(20).await;
+        let running = start(consumer(&log, &store, &handler).workers(1));
+        assert_eq!(mark(&store).await, 20);
+        until("the first is redriven", || handler.times("d0") == 1).await;
+        for n in 0..5 {
+            log.produce(1, event(&format!("n{n}"), &[]));
+        }
+        until_drained(&log, 2).await;
+        let left = store.dead_letters().len();
+        until("all are redriven", || store.dead_letters().is_empty()).await;
+        running.stop().await.unwrap();
+
+        assert!(left > 10, "{left} letters were left");
+    })
+    .await;
+}
+
+/// An event that must run alone waits for the redrive that runs, and for no other; and the stream
+/// behind it waits as long.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_has_its_turn_among_many_letters() {
+    locally(async {
+        let (log, store, handler) = with_slow_letters(20).await;
+        suspect(&store, "x").await;
+        let running = start(consumer(&log, &store, &handler).workers(4).crash_guard(3));
+        assert_eq!(mark(&store).await, 20);
+        until("the first is redriven", || handler.times("d0") == 1).await;
+        log.produce(1, event("x", &[]));
+        log.produce(1, event("y", &[]));
+        until_drained(&log, 2).await;
+        let left = store.dead_letters().len();
+        until("all are redriven", || store.dead_letters().is_empty()).await;
+        running.stop().await.unwrap();
+
+        assert!(left > 10, "{left} letters were left");
+    })
+    .await;
 }

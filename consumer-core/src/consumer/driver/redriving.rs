@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::RngCore;
@@ -39,6 +40,8 @@ pub(super) struct Redriving {
     progressed: bool,
     look_at: Instant,
     runs: Option<Runs>,
+    /// A letter has had its turn, and the stream is to have the next.
+    owes_a_turn: bool,
 }
 
 /// The letter that is being redriven.
@@ -75,7 +78,14 @@ impl Redriving {
             progressed: false,
             look_at: Instant::now(),
             runs: None,
+            owes_a_turn: false,
         }
+    }
+
+    /// Whether the stream goes first, since a letter did before. Where one worker is all there is,
+    /// letter after letter would keep the stream from it to the last.
+    pub(super) fn owes_a_turn(&mut self) -> bool {
+        std::mem::take(&mut self.owes_a_turn)
     }
 
     /// How many units of work run for it.
@@ -134,6 +144,11 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
             return;
         }
         if self.circuit.room(self.units.len()) == 0 {
+            return;
+        }
+        // An event that must run alone holds back all others until what runs has ended.
+        let first = self.lanes.first();
+        if first.is_some_and(|item| item.suspect.load(Ordering::Relaxed)) {
             return;
         }
         let mut behind = HashSet::new();
@@ -262,7 +277,10 @@ impl<S: Store, W: Work<S>> Driver<S, W> {
                 self.redriving.look_at = Instant::now() + LOOK_EVERY;
                 return;
             }
-            Ok(Errand::Redriven(id, redriven)) => self.redriven(id, lane, redriven),
+            Ok(Errand::Redriven(id, redriven)) => {
+                self.redriving.owes_a_turn = true;
+                self.redriven(id, lane, redriven);
+            }
             Err(join_error) => {
                 if join_error.is_panic() {
                     error!(target: TARGET, consumer = %self.name, error = %join_error, "a redrive panicked; its transaction is gone, and the letter is still there");

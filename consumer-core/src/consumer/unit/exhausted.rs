@@ -52,7 +52,13 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
     ) -> Result<Fate, StoreError> {
         let mut unit = self.store.begin(self.begin(batch)).await?;
         let claim = item.claim();
-        let verdict = unit.claim(claim.as_slice()).await?.pop();
+        let verdict = match &claim {
+            Some(claim) => {
+                let verdict = unit.claim(std::slice::from_ref(claim)).await?.pop();
+                Some(verdict.ok_or_else(|| StoreError::rolled_back(FewerVerdicts))?)
+            }
+            None => None,
+        };
         let letter = || {
             DeadLetter::new(&item.delivery, Some(key.clone()), kind, attempts, error)
                 .with_fingerprint(item.fingerprint)
@@ -65,7 +71,9 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
             }
             // Its day was forgotten while it failed. It had not been settled until then, and was
             // tried as often as it may.
-            Some(Verdict::TooLate { .. } | Verdict::Future { .. }) => {
+            //
+            // Or it has no day that could be read, and so no key that could be claimed.
+            Some(Verdict::TooLate { .. } | Verdict::Future { .. }) | None => {
                 unit.forget_attempts(std::slice::from_ref(key)).await?;
                 (letter(), Fate::DeadLettered)
             }
@@ -83,7 +91,6 @@ impl<S: Store, W: Work<S>> Workshop<S, W> {
                 let letter = DeadLetter::mismatch(&item.delivery, key, ours, theirs, &settled);
                 (letter, Fate::Mismatched)
             }
-            None => return Err(StoreError::rolled_back(FewerVerdicts)),
         };
         let bounds = &self.config.dead_letters;
         let room = unit.room_for_letters(bounds.letters).await?;
