@@ -20,6 +20,15 @@ use crate::options::Common;
 /// How long a database may be away before that is an error.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same file, made where it is missing: of a URL, SQLite wants to be told.
+fn creating(path: &str) -> String {
+    if !path.starts_with("sqlite:") || path.contains("mode=") {
+        return path.to_owned();
+    }
+    let joint = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{joint}mode=rwc")
+}
+
 /// Where a database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
@@ -125,7 +134,12 @@ impl Address {
             }
             Self::Sqlite(path) => {
                 let config = SqliteConfig::default().acquire_timeout(PATIENCE);
-                Sqlite::open_with(path, config).await.map(Database::Sqlite)
+                let path = if may_create {
+                    creating(path)
+                } else {
+                    path.clone()
+                };
+                Sqlite::open_with(&path, config).await.map(Database::Sqlite)
             }
         };
         opened

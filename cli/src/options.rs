@@ -108,8 +108,8 @@ pub(crate) struct Agreed {
 
 #[derive(Args, Debug)]
 pub(crate) struct Inbox {
-    /// Have it remember so many days before today
-    #[arg(long, value_name = "DAYS")]
+    /// Have it remember so many days before today, 1 to 3650
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub(crate) set_window: Option<u32>,
     #[command(flatten)]
     pub(crate) agreed: Agreed,
