@@ -15,8 +15,22 @@ const LONG_SESSION: Duration = Duration::from_mins(1);
 pub(crate) fn examine(inquiry: &Inquiry, window: Window) -> Vec<Finding> {
     let answers = inquiry.settings();
     let mut findings = client_settings(inquiry);
+    if let Some(reason) = answers.away {
+        findings.push(Finding::problem(
+            reason,
+            "a consumer would wait for them; nothing about topics and group was checked",
+            "check the address, and that the brokers run",
+        ));
+        return findings;
+    }
     for (topic, settings) in inquiry.topics.iter().zip(&answers.topics) {
-        if !is_pattern(topic) {
+        if answers.missing.contains(topic) {
+            findings.push(Finding::problem(
+                format!("there is no topic {topic}, or it may not be seen"),
+                "a consumer of it does not start",
+                "create it, mend its name, or allow DESCRIBE on it",
+            ));
+        } else if !is_pattern(topic) {
             findings.push(topic_settings(topic, settings));
         }
     }
@@ -32,7 +46,7 @@ pub(crate) fn examine(inquiry: &Inquiry, window: Window) -> Vec<Finding> {
         longest,
         resets_to_latest,
     ));
-    findings.extend(waiting(inquiry, window));
+    findings.extend(waiting(inquiry, &answers.missing, window));
     findings
 }
 
@@ -161,7 +175,7 @@ fn offsets_retention(
     }
 }
 
-fn waiting(inquiry: &Inquiry, window: Window) -> Vec<Finding> {
+fn waiting(inquiry: &Inquiry, missing: &[String], window: Window) -> Vec<Finding> {
     let unknown = |topic: &str, error: &dyn std::fmt::Display| {
         Finding::warning(
             format!(
@@ -177,7 +191,8 @@ fn waiting(inquiry: &Inquiry, window: Window) -> Vec<Finding> {
         Err(error) => return vec![unknown(&inquiry.topics.join(", "), &error)],
     };
     let mut findings = Vec::new();
-    for topic in inquiry.topics.iter().filter(|topic| !is_pattern(topic)) {
+    let there = |topic: &&String| !is_pattern(topic) && !missing.contains(topic);
+    for topic in inquiry.topics.iter().filter(there) {
         match observer.look_at(topic) {
             Ok(partitions) => {
                 findings.push(lag(&inquiry.group, topic, &partitions, window, now()));

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::config::KafkaConfig;
 use crate::context::block_on;
+use crate::topics::is_pattern;
 
 /// Settings by their names, or why they are not known.
 pub(crate) type Settings = Result<BTreeMap<String, String>, String>;
@@ -33,6 +34,10 @@ pub(crate) struct Answers {
     /// In the order of the topics.
     pub(crate) topics: Vec<Settings>,
     pub(crate) broker: Settings,
+    /// Why nobody answers, where nobody does.
+    pub(crate) away: Option<String>,
+    /// Topics that the brokers do not list.
+    pub(crate) missing: Vec<String>,
 }
 
 impl Inquiry {
@@ -65,7 +70,9 @@ impl Inquiry {
     pub(crate) fn settings(&self) -> Answers {
         let all = |reason: String| Answers {
             topics: vec![Err(reason.clone()); self.topics.len()],
-            broker: Err(reason),
+            broker: Err(reason.clone()),
+            away: Some(reason),
+            missing: Vec::new(),
         };
         let client: Result<AdminClient<Quiet>, _> =
             self.client_config().create_with_context(Quiet::default());
@@ -93,7 +100,14 @@ impl Inquiry {
         };
         let mut topics = self.describe(&client, &topics);
         topics.resize(self.topics.len(), Err(NO_ANSWER.to_owned()));
-        Answers { topics, broker }
+        let is_listed = |name: &str| metadata.topics().iter().any(|topic| topic.name() == name);
+        let named = self.topics.iter().filter(|topic| !is_pattern(topic));
+        Answers {
+            topics,
+            broker,
+            away: None,
+            missing: named.filter(|name| !is_listed(name)).cloned().collect(),
+        }
     }
 
     fn describe(

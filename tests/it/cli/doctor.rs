@@ -14,7 +14,7 @@ on_each_database! {
     the_database_alone_is_looked_at,
     duplicates_that_were_seen_are_told_by_their_age,
     a_window_that_is_too_short_is_a_problem,
-    a_broker_that_does_not_answer_is_a_warning,
+    a_broker_that_does_not_answer_is_a_problem,
     an_inbox_that_is_not_there_is_a_problem,
 }
 
@@ -134,7 +134,7 @@ async fn a_window_that_is_too_short_is_a_problem<D: Operated>() {
     assert!(!text.err.contains("no broker"), "{}", text.err);
 }
 
-async fn a_broker_that_does_not_answer_is_a_warning<D: Operated>() {
+async fn a_broker_that_does_not_answer_is_a_problem<D: Operated>() {
     let Some(database) = D::fresh().await else {
         return;
     };
@@ -151,7 +151,7 @@ async fn a_broker_that_does_not_answer_is_a_warning<D: Operated>() {
     ];
     let findings = findings(&oneffect(&database, &away).await);
 
-    assert_eq!(finding(&findings, "is not known")["level"], "warning");
+    assert_eq!(finding(&findings, "no broker of")["level"], "problem");
 }
 
 async fn create(brokers: &str, topic: &str) {

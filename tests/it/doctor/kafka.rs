@@ -95,7 +95,26 @@ async fn what_the_broker_does_not_tell_is_unknown_with_its_reason() {
     assert_eq!(reaches[0].longest, Longest::Unknown);
     assert!(reaches[0].found.contains("127.0.0.1:1"), "{reaches:#?}");
     let findings = nowhere.examine(Window::Days(8)).await;
-    assert_eq!(doctor::worst(&findings), Level::Warning, "{findings:#?}");
+    assert_eq!(doctor::worst(&findings), Level::Problem, "{findings:#?}");
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_there_is_a_problem() {
+    let brokers = brokers!();
+    let topic = Topic::create(&brokers, 1).await;
+    let missing = Topic {
+        name: format!("{}-missing", topic.name),
+        ..topic.clone()
+    };
+
+    let findings = source(&[&topic, &missing]).examine(Window::Days(8)).await;
+
+    let about = |name: &str| {
+        let ends = format!("topic {name}, or it may not be seen");
+        findings.iter().any(|finding| finding.what.ends_with(&ends))
+    };
+    assert!(about(&missing.name) && !about(&topic.name), "{findings:#?}");
+    assert_eq!(doctor::worst(&findings), Level::Problem);
 }
 
 /// librdkafka's mock cluster, as the demo uses it, does not know the question.
