@@ -101,12 +101,12 @@ impl Inquiry {
         let mut topics = self.describe(&client, &topics);
         topics.resize(self.topics.len(), Err(NO_ANSWER.to_owned()));
         let is_listed = |name: &str| metadata.topics().iter().any(|topic| topic.name() == name);
-        let named = self.topics.iter().filter(|topic| !is_pattern(topic));
+        let asked = self.topics.iter().filter(|topic| !is_pattern(topic));
         Answers {
             topics,
             broker,
             away: None,
-            missing: named.filter(|name| !is_listed(name)).cloned().collect(),
+            missing: asked.filter(|name| !is_listed(name)).cloned().collect(),
         }
     }
 
