@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use self::row::{LetterRow, micros};
+pub use self::row::{LetterRow, micros, time_of_micros};
 
 use crate::dead_letter::{DeadLetter, DeadLetterKind};
 use crate::delivery::{Order, Position};

@@ -78,7 +78,7 @@ pub use lanes::Lanes;
 pub use late_policy::LatePolicy;
 pub use letters::{
     DeadLetters, Letter, LetterFilter, LetterId, LetterRow, LetterSummary, RedriveAs,
-    RedriveRequest, Refusal, Requested, RequestedRedrive, micros,
+    RedriveRequest, Refusal, Requested, RequestedRedrive, micros, time_of_micros,
 };
 pub use migrations::{Migrated, Migrations};
 pub use reply::{IntoReply, Reply};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use oneffect_core::{
     Day, DeadLetters as _, EventId, EventKey, EventRecord, FailedRecord, Filed, Fingerprint16,
-    LetterFilter, LetterSummary, SettledRecord, StoreError, Tenant,
+    LetterFilter, LetterSummary, SettledRecord, StoreError, Tenant, time_of_micros,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -12,7 +12,6 @@ use sqlx::postgres::PgRow;
 use crate::blame::misplaced;
 use crate::record::settled_from;
 use crate::store::Postgres;
-use crate::times::time;
 use crate::transaction::{Transaction, heard};
 
 /// By consumer and tenant.
@@ -65,7 +64,7 @@ async fn rows_of(
     .map_err(misplaced)
 }
 fn add_settled(row: &PgRow, id: &EventId, records: &mut Records) -> sqlx::Result<()> {
-    let recorded_at = time(row.try_get("recorded_at")?);
+    let recorded_at = time_of_micros(row.try_get("recorded_at")?);
     let day = Day::from_number(row.try_get("day")?);
     let fingerprint: Option<&[u8]> = row.try_get("fingerprint")?;
     let settled = SettledRecord {
@@ -88,7 +87,7 @@ fn add_failed(row: &PgRow, id: &EventId, records: &mut Records) -> sqlx::Result<
             .try_get::<i32, _>("attempts")?
             .try_into()
             .unwrap_or_default(),
-        next_attempt_at: time(row.try_get("next_attempt_at")?),
+        next_attempt_at: time_of_micros(row.try_get("next_attempt_at")?),
         last_error: row.try_get("last_error")?,
     };
     record(row, id, records)?.failed = Some(failed);

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::blame::misplaced;
 use crate::store::Sqlite;
-use crate::transaction::Transaction;
 
 /// How many rows are deleted in one transaction: a writer waits for no more than that.
 const STEP: u32 = 500;
@@ -58,7 +57,7 @@ impl Sqlite {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn window_days(&self) -> Result<u32, StoreError> {
-        let mut transaction = self.write().await?;
+        let mut transaction = self.begin_plain().await?;
         let limits = limits(&mut transaction).await.map_err(misplaced)?;
         transaction.rollback().await;
         Ok(limits.window_days)
@@ -78,7 +77,7 @@ impl Sqlite {
                 "the window is to be {days} days, and can be 1 to 3650"
             )));
         }
-        let mut transaction = self.write().await?;
+        let mut transaction = self.begin_plain().await?;
         sqlx::query("UPDATE inbox_floor SET window_days = ?1")
             .bind(days)
             .execute(&mut *transaction)
@@ -93,7 +92,7 @@ impl Sqlite {
     /// The floor is committed first. Then rows go a few at a time, and between two steps any other
     /// writer gets its turn.
     pub(crate) async fn maintain_days(&self) -> Result<Maintained, StoreError> {
-        let mut transaction = self.write().await?;
+        let mut transaction = self.begin_plain().await?;
         let row = sqlx::query(include_str!("queries/raise_floor.sql"))
             .fetch_one(&mut *transaction)
             .await
@@ -120,7 +119,7 @@ impl Sqlite {
     }
 
     async fn forget_some(&self, floor: i32) -> Result<u64, StoreError> {
-        let mut transaction = self.write().await?;
+        let mut transaction = self.begin_plain().await?;
         let deleted = sqlx::query(include_str!("queries/forget_days.sql"))
             .bind(floor)
             .bind(STEP)
@@ -132,10 +131,5 @@ impl Sqlite {
             .await
             .map_err(StoreError::indeterminate)?;
         Ok(deleted.rows_affected())
-    }
-
-    async fn write(&self) -> Result<Transaction, StoreError> {
-        let begun = Transaction::begin(self.pool()).await;
-        begun.map_err(StoreError::rolled_back)
     }
 }

@@ -7,7 +7,6 @@ use sqlx::Row;
 
 use crate::blame::misplaced;
 use crate::store::Sqlite;
-use crate::transaction::Transaction;
 
 impl Sqlite {
     pub(crate) async fn add_duplicate_ages(
@@ -28,9 +27,7 @@ impl Sqlite {
                 )
             })
             .collect();
-        let mut transaction = Transaction::begin(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let mut transaction = self.begin_plain().await?;
         sqlx::query(include_str!("queries/note_duplicate_ages.sql"))
             .bind(consumer.0)
             .bind(format!("[{}]", buckets.join(",")))

@@ -5,7 +5,6 @@ use oneffect_core::{ConsumerId, Finding, Store, StoreError, Window, error_chain}
 
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Sqlite;
-use crate::transaction::Transaction;
 
 impl Sqlite {
     pub(crate) async fn examine_all(&self) -> Vec<Finding> {
@@ -38,9 +37,7 @@ impl Sqlite {
     /// Tells whether there is a schema to go on with.
     async fn examine_file(&self, findings: &mut Vec<Finding>) -> Result<bool, StoreError> {
         // Begins as a writer, which only works where one can write.
-        let mut transaction = Transaction::begin(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let mut transaction = self.begin_plain().await?;
         let version: String = sqlx::query_scalar("SELECT sqlite_version()")
             .fetch_one(&mut *transaction)
             .await

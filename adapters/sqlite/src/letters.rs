@@ -14,7 +14,6 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use crate::blame::misplaced;
 use crate::retry::{LONGEST_WAIT, storable};
 use crate::store::Sqlite;
-use crate::transaction::Transaction;
 
 /// `WITH found AS (..)`, and a statement that uses it.
 macro_rules! with_found {
@@ -29,19 +28,13 @@ macro_rules! with_found {
 }
 
 impl Sqlite {
-    async fn begin_letters(&self) -> Result<Transaction, StoreError> {
-        Transaction::begin(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)
-    }
-
     /// All rows of a statement about the letters that a filter finds, in a transaction of its own.
     async fn for_found(
         &self,
         sql: &'static str,
         filter: &LetterFilter,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        let mut transaction = self.begin_letters().await?;
+        let mut transaction = self.begin_plain().await?;
         let query = bind_filter(sqlx::query(sql), filter);
         let rows = query
             .fetch_all(&mut *transaction)
@@ -86,7 +79,7 @@ impl DeadLetters for Sqlite {
     }
 
     async fn show_letter(&self, id: LetterId) -> Result<Option<Letter>, StoreError> {
-        let mut transaction = self.begin_letters().await?;
+        let mut transaction = self.begin_plain().await?;
         let row = sqlx::query(include_str!("queries/letter.sql"))
             .bind(id.0)
             .fetch_optional(&mut *transaction)
@@ -110,7 +103,7 @@ impl DeadLetters for Sqlite {
         filter: &LetterFilter,
         redrive_as: RedriveAs,
     ) -> Result<Requested, StoreError> {
-        let mut transaction = self.begin_letters().await?;
+        let mut transaction = self.begin_plain().await?;
         let found = with_found!(include_str!("queries/list_letters.sql"));
         let rows = bind_filter(sqlx::query(found), filter)
             .fetch_all(&mut *transaction)
@@ -155,7 +148,7 @@ impl DeadLetters for Sqlite {
         after: Option<LetterId>,
         limit: u32,
     ) -> Result<Vec<RequestedRedrive>, StoreError> {
-        let mut transaction = self.begin_letters().await?;
+        let mut transaction = self.begin_plain().await?;
         let rows = sqlx::query(include_str!("queries/requested_redrives.sql"))
             .bind(consumer.0)
             .bind(after.map_or(0, |after| after.0))
@@ -173,7 +166,7 @@ impl DeadLetters for Sqlite {
         error: &str,
         wait: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let mut transaction = self.begin_letters().await?;
+        let mut transaction = self.begin_plain().await?;
         sqlx::query(include_str!("queries/redrive_failed.sql"))
             .bind(id.0)
             .bind(storable(error))
@@ -188,7 +181,7 @@ impl DeadLetters for Sqlite {
     }
 
     async fn sweep_retries(&self) -> Result<u64, StoreError> {
-        let mut transaction = self.begin_letters().await?;
+        let mut transaction = self.begin_plain().await?;
         let swept = sqlx::query(include_str!("queries/sweep_retries.sql"))
             .execute(&mut *transaction)
             .await

@@ -41,7 +41,6 @@ mod size;
 mod staged;
 mod started;
 mod store;
-mod times;
 mod transaction;
 mod unit;
 

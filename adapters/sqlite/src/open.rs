@@ -21,9 +21,7 @@ impl Sqlite {
                 "the consumer's name {name:?} contains NUL"
             )));
         }
-        let mut transaction = Transaction::begin(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let mut transaction = self.begin_plain().await?;
         let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
             .fetch_one(&mut *transaction)
             .await

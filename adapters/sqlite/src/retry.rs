@@ -7,7 +7,6 @@ use oneffect_core::{ConsumerId, DeadLetter, EventKey, StoreError};
 use crate::blame::misplaced;
 use crate::keys::{Keys, columns};
 use crate::store::Sqlite;
-use crate::transaction::Transaction;
 use crate::unit::SqliteUnit;
 
 /// Longer waits are as good as for ever.
@@ -22,9 +21,7 @@ impl Sqlite {
         wait: Duration,
     ) -> Result<u32, StoreError> {
         let (id, tenant) = columns(key);
-        let mut transaction = Transaction::begin(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let mut transaction = self.begin_plain().await?;
         let attempts: u32 = sqlx::query_scalar(include_str!("queries/charge.sql"))
             .bind(id)
             .bind(tenant)

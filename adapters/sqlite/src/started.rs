@@ -18,7 +18,7 @@ impl Sqlite {
         keys: &[EventKey],
     ) -> Result<Vec<bool>, StoreError> {
         let sorted = Keys::of(keys);
-        let mut transaction = self.begin_short().await?;
+        let mut transaction = self.begin_plain().await?;
         let rows = sqlx::query(include_str!("queries/note_started.sql"))
             .bind(sorted.to_json())
             .bind(consumer.0)
@@ -49,7 +49,7 @@ impl Sqlite {
         key: &EventKey,
     ) -> Result<Option<Started>, StoreError> {
         let (id, tenant) = columns(key);
-        let mut transaction = self.begin_short().await?;
+        let mut transaction = self.begin_plain().await?;
         let row = sqlx::query(include_str!("queries/find_started.sql"))
             .bind(id)
             .bind(tenant)
@@ -69,7 +69,7 @@ impl Sqlite {
         started: Started,
     ) -> Result<(), StoreError> {
         let (id, tenant) = columns(key);
-        let mut transaction = self.begin_short().await?;
+        let mut transaction = self.begin_plain().await?;
         sqlx::query(include_str!("queries/put_started.sql"))
             .bind(id)
             .bind(tenant)
@@ -92,7 +92,7 @@ impl Sqlite {
         process: ProcessId,
         keys: &[EventKey],
     ) -> Result<(), StoreError> {
-        let mut transaction = self.begin_short().await?;
+        let mut transaction = self.begin_plain().await?;
         delete(&mut transaction, consumer, process, keys)
             .await
             .map_err(misplaced)?;
@@ -100,12 +100,6 @@ impl Sqlite {
             .commit()
             .await
             .map_err(StoreError::indeterminate)
-    }
-
-    async fn begin_short(&self) -> Result<Transaction, StoreError> {
-        Transaction::begin(self.pool())
-            .await
-            .map_err(StoreError::rolled_back)
     }
 }
 

@@ -103,6 +103,13 @@ impl Sqlite {
         self
     }
 
+    /// Begins a transaction, and with it waits to be the only writer.
+    pub(crate) async fn begin_plain(&self) -> Result<Transaction, StoreError> {
+        Transaction::begin(&self.pool)
+            .await
+            .map_err(StoreError::rolled_back)
+    }
+
     pub(crate) fn pool(&self) -> &SqlitePool {
         &self.pool
     }
@@ -120,9 +127,7 @@ impl Store for Sqlite {
 
     /// `claim_wait` means nothing here: whoever has begun is the only writer.
     async fn begin(&self, begin: Begin) -> Result<SqliteUnit, StoreError> {
-        let transaction = Transaction::begin(&self.pool)
-            .await
-            .map_err(StoreError::rolled_back)?;
+        let transaction = self.begin_plain().await?;
         Ok(SqliteUnit {
             transaction,
             consumer: begin.consumer,

@@ -119,7 +119,7 @@ impl LetterRow {
         delivery.headers =
             Headers::from_json(&self.headers).ok_or_else(|| self.unreadable("headers"))?;
         delivery.deduplication_id = self.deduplication_id.as_deref().map(Into::into);
-        delivery.published_at = self.published_at.and_then(time);
+        delivery.published_at = self.published_at.map(time_of_micros);
         let attempts = count(self.attempts);
         let mut letter = DeadLetter::new(&delivery, event, kind, attempts, &self.error);
         letter.source_key = self.source_key[..]
@@ -135,8 +135,8 @@ impl LetterRow {
         Ok(Letter {
             id: LetterId(self.id),
             redrive: self.redrive(),
-            first_at: time(self.first_at).unwrap_or(SystemTime::UNIX_EPOCH),
-            last_at: time(self.last_at).unwrap_or(SystemTime::UNIX_EPOCH),
+            first_at: time_of_micros(self.first_at),
+            last_at: time_of_micros(self.last_at),
             deliveries: count(self.deliveries),
             consumer: self.consumer.into(),
             letter,
@@ -156,8 +156,8 @@ impl LetterRow {
             payload_len: self.payload_length.and_then(|len| len.try_into().ok()),
             is_cut: self.is_cut,
             attempts: count(self.attempts),
-            first_at: time(self.first_at).unwrap_or(SystemTime::UNIX_EPOCH),
-            last_at: time(self.last_at).unwrap_or(SystemTime::UNIX_EPOCH),
+            first_at: time_of_micros(self.first_at),
+            last_at: time_of_micros(self.last_at),
             deliveries: count(self.deliveries),
             redrive: self.redrive(),
             consumer: self.consumer.into(),
@@ -233,12 +233,12 @@ impl LetterRow {
     }
 
     fn redrive(&self) -> Option<RedriveRequest> {
-        let requested_at = time(self.redrive_requested_at?)?;
+        let requested_at = time_of_micros(self.redrive_requested_at?);
         Some(RedriveRequest {
             requested_at,
             redrive_as: self.redrive_as(),
             attempts: count(self.redrive_attempts),
-            due_at: self.redrive_due_at.and_then(time).unwrap_or(requested_at),
+            due_at: self.redrive_due_at.map_or(requested_at, time_of_micros),
         })
     }
 
@@ -271,13 +271,15 @@ pub fn micros(time: SystemTime) -> Option<i64> {
     }
 }
 
-fn time(micros: i64) -> Option<SystemTime> {
+/// The time that [`micros`] told of. One that the system cannot count to is that of 1970.
+pub fn time_of_micros(micros: i64) -> SystemTime {
     let since = Duration::from_micros(micros.unsigned_abs());
-    if micros < 0 {
+    let time = if micros < 0 {
         SystemTime::UNIX_EPOCH.checked_sub(since)
     } else {
         SystemTime::UNIX_EPOCH.checked_add(since)
-    }
+    };
+    time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(calendar_micros(epoch + absurd), None);
         assert_eq!(calendar_micros(epoch - absurd), None);
         for micros in [0, 1, -1, 1_764_590_400_000_123] {
-            assert_eq!(calendar_micros(time(micros).unwrap()), Some(micros));
+            assert_eq!(calendar_micros(time_of_micros(micros)), Some(micros));
         }
     }
 }

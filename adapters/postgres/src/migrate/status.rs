@@ -1,13 +1,12 @@
 //! Where the schema stands.
 
-use oneffect_core::{Migrated, Migrations, StoreError};
+use oneffect_core::{Migrated, Migrations, StoreError, time_of_micros};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::blame::misplaced;
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::Postgres;
-use crate::times::time;
 use crate::transaction::heard;
 
 impl Postgres {
@@ -54,6 +53,6 @@ impl Postgres {
 fn migrated(row: &PgRow) -> sqlx::Result<Migrated> {
     Ok(Migrated {
         version: row.try_get("version")?,
-        at: time(row.try_get("applied_at")?),
+        at: time_of_micros(row.try_get("applied_at")?),
     })
 }

@@ -1,13 +1,12 @@
 //! Where the schema stands.
 
-use oneffect_core::{Migrated, Migrations, StoreError};
+use oneffect_core::{Migrated, Migrations, StoreError, time_of_micros};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use crate::blame::misplaced;
 use crate::migrate::{SCHEMA_VERSION, current_version};
 use crate::store::Sqlite;
-use crate::times::time;
 use crate::transaction::Transaction;
 
 impl Sqlite {
@@ -40,6 +39,6 @@ impl Sqlite {
 fn migrated(row: &SqliteRow) -> sqlx::Result<Migrated> {
     Ok(Migrated {
         version: row.try_get("version")?,
-        at: time(row.try_get("applied_at")?),
+        at: time_of_micros(row.try_get("applied_at")?),
     })
 }
